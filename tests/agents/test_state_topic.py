@@ -136,6 +136,7 @@ class Worker:
         self.settings = WorkerSettings(
             bootstrap=partition.broker.bootstrap, role="counting", group="g", topic_prefix=partition.prefix,
             datadir=partition.folder / disk, state_bytes_per_second=1 << 30, accept_loss=accept,
+            place="--deployment shop",
         )  # fmt: skip
         make, topics = partition.machines.counting(targets=1)
         self.zone = Zone(make, key)
@@ -382,7 +383,7 @@ async def test_an_input_that_was_deleted_and_made_again_is_resumed_where_it_was_
     new = [b"new%d" % number for number in range(written)]
     for value in new:
         await partition.broker.send_and_wait(partition.prefix + "events", value, partition=0)
-    with pytest.raises(TopicsReplaced, match="topics resume events --partition 0 --at 12 --write"):
+    with pytest.raises(TopicsReplaced, match="topics resume events --partition 0 --at 12 --write --deployment shop`"):
         await partition.worker("a").take_up()
 
     connection = Connection(partition.broker.bootstrap, partition.prefix)

@@ -13,10 +13,10 @@ from itertools import product
 from typing import get_args, get_type_hints
 
 import hushstream.privacy
+from every_audit import all_audits
 from hushstream.counting import Plan
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.mechanisms.rewards import LocalReward, RewardLaw
-from hushstream.replay.audits.catalogue import all_audits
 from hushstream.replay.studies.colin.experiments.mechanisms import CALIBRATIONS, Exposure
 from hushstream.replay.studies.p2b.audits.releases import p2b
 from hushstream.systems.catalogue import kinds

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from every_audit import all_audits
 from hushstream.privacy.audits.structure import surprise_limit
-from hushstream.replay.audits.catalogue import all_audits, audit_names, make_audit
+from hushstream.replay.audits.catalogue import audit_names, make_audit
 from hushstream.replay.audits.draws import fresh_nonce
 from hushstream.replay.audits.roles.forks import AS_IT_WAS, BRANCHES, RUNS, Fork, requesting_epoch
 from hushstream.systems.catalogue import kinds

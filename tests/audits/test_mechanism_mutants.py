@@ -11,12 +11,13 @@ from functools import lru_cache
 
 import pytest
 
+from every_audit import all_audits
 from hushstream.counting import BinaryTree, BufferedToeplitz, Concentrated, HonakerTree, NegativeDigitTree, PureEpsilon
 from hushstream.privacy.mechanisms import exponential, rewards
 from hushstream.privacy.mechanisms.response import RandomisedResponse
 from hushstream.privacy.mechanisms.rewards import LocalReward
 from hushstream.replay.audits import counters, mechanisms
-from hushstream.replay.audits.catalogue import all_audits, audit_names
+from hushstream.replay.audits.catalogue import audit_names
 from hushstream.replay.studies.colin.audits import paper as colin_paper
 from hushstream.replay.studies.colin.experiments import noise as colin_noise
 from hushstream.systems.colin import release as collaborative_release

@@ -3,10 +3,11 @@
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from kafka.protocol import consumer as consumer_messages
 from kafka.protocol import producer as producer_messages
 from kafka.record.default_records import DefaultRecordBatchBuilder
@@ -109,6 +110,21 @@ def connect() -> Iterator[Callable[[str], RawClient]]:
     yield open_client
     for client in clients:
         client.close()
+
+
+async def create_topics(bootstrap: str, **partitions: int) -> None:
+    """Create topics by name, as a client does."""
+    client = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await client.start()
+    try:
+        await client.create_topics([NewTopic(name, count, 1) for name, count in partitions.items()])
+    finally:
+        await client.close()
+
+
+@pytest.fixture
+def make_topics() -> Callable[..., Awaitable[None]]:
+    return create_topics
 
 
 @pytest.fixture

@@ -77,10 +77,12 @@ def test_the_cap_of_a_partition_can_be_set(capsys):
     assert "--max-bytes-per-partition" in capsys.readouterr().err
 
 
-async def test_stopping_does_not_wait_for_a_client_that_does_not_read(make_batch, make_produce, make_fetch):
+async def test_stopping_does_not_wait_for_a_client_that_does_not_read(
+    make_topics, make_batch, make_produce, make_fetch
+):
     async with asyncio.timeout(patience(10)):
         async with EmbeddedBroker() as broker:
-            broker.create_topic("t", 1)
+            await make_topics(broker.bootstrap, t=1)
             reader, writer = await asyncio.open_connection("127.0.0.1", broker.port, limit=1024)
             for request, version in [(make_produce("t", make_batch([b"x" * 1_000_000])), 8)] + [
                 (make_fetch("t", 0, max_bytes=1 << 21, partition_max_bytes=1 << 21), 11) for _ in range(50)

@@ -67,10 +67,9 @@ class Copier:
 
 
 @pytest.fixture
-async def copier(tmp_path: Path) -> AsyncIterator[Copier]:
+async def copier(tmp_path: Path, make_topics) -> AsyncIterator[Copier]:
     async with EmbeddedBroker(BrokerSettings(group_min_session_timeout_ms=500)) as broker:
-        broker.create_topic("numbers", 4)
-        broker.create_topic("copies", 4)
+        await make_topics(broker.bootstrap, numbers=4, copies=4)
         running = Copier(broker, tmp_path)
         yield running
         await running.stop()

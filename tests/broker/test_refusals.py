@@ -89,9 +89,9 @@ def test_unsound_batches_are_refused(make_batch):
     assert topics.partition("t", 0).next_offset == 0
 
 
-async def test_a_client_learns_at_once_that_the_partition_is_full():
+async def test_a_client_learns_at_once_that_the_partition_is_full(make_topics):
     async with EmbeddedBroker(BrokerSettings(max_bytes_per_partition=2000)) as broker:
-        broker.create_topic("t", 1)
+        await make_topics(broker.bootstrap, t=1)
         async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap, request_timeout_ms=5000) as producer:
             await producer.send_and_wait("t", b"x" * 1500)
             with pytest.raises(KafkaError, match="PolicyViolation"):

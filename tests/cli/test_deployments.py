@@ -107,7 +107,7 @@ def test_the_budget_says_how_much_of_what_is_planned_fits(cli, config):
     [
         (
             "{epsilon: 0.5, delta: 1.0e-6}",
-            "privacy.lifetime: expected room for one slot of one user at least (epsilon 1, ",
+            "privacy.lifetime: expected a limit that covers one slot of one user at least (epsilon 1, ",
         ),
         ("{epsilon: 0, delta: 1.0e-6}", "privacy.lifetime.epsilon: expected a finite number above 0, got 0"),
         ("{epsilon: .inf, delta: 1.0e-6}", "privacy.lifetime.epsilon: expected a finite number above 0, got inf"),
@@ -549,12 +549,12 @@ def _told(values, word):
         (
             MALL + "privacy: {units_per_person: 9}\n",
             "nobody counts a person's rewards (9 together would cost epsilon 9",
-            "Say in the configuration that it is so",
+            "State this in the configuration",
         ),
         (
             MALL,
             "nobody counts a person's rewards (100 together would cost epsilon 100",
-            "Say in the configuration that it is so",
+            "State this in the configuration",
         ),
         (
             CLUB.replace(TOLD, ""),

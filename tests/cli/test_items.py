@@ -73,6 +73,57 @@ def test_what_a_vendors_catalogue_cannot_take_is_refused_by_name(cli, refused, p
     assert message in refused("items", *arguments, *place)
 
 
+def test_nothing_is_sent_of_items_one_of_which_cannot_be_added(cli, refused, place, tmp_path):
+    assert cli("topics", "apply", *place).code == 0
+    south = ("--party", "south", *place)
+    before = cli("items", "list", *south).out
+    file = tmp_path / "stock.jsonl"
+    file.write_text('{"item": "good"}\n{"item": "bad", "features": {"colour": "red"}}\n', encoding="utf-8")
+    assert "(change 2 of 2; nothing was sent)" in refused("items", "import", file, *south)
+    file.write_text('{"item": "good"}\n{"item": "other", "title": 5}\n', encoding="utf-8")
+    assert "got something else (change 2 of 2; nothing was sent)" in refused("items", "import", file, *south)
+    assert cli("items", "list", *south).out == before
+
+
+STORE = """\
+deployment: store
+items:
+  capacity: 4
+  named: true
+  features: {kind: {kind: category, vocabulary: [a, b]}, price: {kind: number, range: [1, 9]}}
+features: {vip: {kind: boolean}}
+expected_slots: 100
+"""
+
+
+def test_a_csv_table_is_imported_with_titles_and_features_and_refused_by_line_and_column(
+    cli, refused, bootstrap, tmp_path
+):
+    (tmp_path / "store.yaml").write_text(STORE, encoding="utf-8")
+    prepare(tmp_path / "store", read_config(tmp_path / "store.yaml"))
+    place = "-d", tmp_path / "store", "--bootstrap", bootstrap
+    assert cli("topics", "apply", *place).code == 0
+    table = tmp_path / "stock.csv"
+    for content, said in (
+        ("item,colour\nx,red\n", "line 1: expected item and, if any, title, kind, price, got other columns"),
+        ("title\nx\n", "line 1: expected item"),
+        ("item,price\nx,SECRET\n", "line 2, column price: expected a number, got another"),
+        ("item,price\nx\n", "line 2: expected 2 cells, got another number"),
+        ("item,price\nx,1,2\n", "line 2: expected 2 cells, got another number"),
+        ("item,price\nx,3\n,4\n", "an id of 1 to 128 bytes, got 0 (change 2 of 2; nothing was sent)"),
+    ):
+        table.write_text(content, encoding="utf-8")
+        told = refused("items", "import", table, *place)
+        assert said in told
+        assert "SECRET" not in told
+    table.write_text('item,title,price,kind\nx,"A, first",2.5,a\ny,,,b\n', encoding="utf-8")
+    assert cli("items", "import", table, *place, "--json").json == {"offered": 2, "already": 0, "version": 2}
+    assert cli("items", "export", *place).out.splitlines() == [
+        '{"item": "x", "title": "A, first", "features": {"kind": "a", "price": 2.5}}',
+        '{"item": "y", "title": "", "features": {"kind": "b"}}',
+    ]
+
+
 @pytest.mark.parametrize("former", ["withdraw", "offer"])
 def test_the_words_of_before_are_refused_with_those_of_now(refused, former):
     said = refused("item", former, "3", "--party", "south", "-d", "nowhere")

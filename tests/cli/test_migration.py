@@ -47,7 +47,7 @@ def test_a_prepared_folder_of_an_earlier_release_is_refused_migrated_and_the_sam
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("deployment: x\nfoo: 1\n", "foo: there is no such key, and there was none"),
+        ("deployment: x\nfoo: 1\n", "foo: expected a key or a former key, got another name"),
         ("deployment: x\narms: &n 4\nexpected_slots: *n\ncontext: {dimension: 3}\n", None),
         ("system: colin\ndeployment: x\narms: 2\nfeatures: {dimension: 2}\n"
          "budget: {epsilon: 1, delta: 1.0e-6, lift: 0.5}\n",

@@ -59,6 +59,15 @@ def test_what_needs_no_command_imports_none_and_no_library_that_one_works_with(a
     assert not ours & {module for part in Commands.parts.values() for module in part.modules}
 
 
+def test_a_start_hardly_looks_for_garbage_that_imports_do_not_make():
+    told = f"{WATCHED}import gc\nprint(json.dumps([at['collections'] for at in gc.get_stats()]))"
+    command = [sys.executable, "-c", told, "worker", "learner", "--deployment", "nowhere"]
+    found = subprocess.run(command, capture_output=True, text=True, check=True, encoding="utf-8")
+    *_, modules, collections = found.stdout.splitlines()
+    assert "hushstream.agents.worker.worker" in json.loads(modules)
+    assert sum(json.loads(collections)) < 60
+
+
 @pytest.mark.parametrize(
     ("typed", "expected"),
     [("gu", ["guarantee"]), ("zzz", []), ("keys ro", ["rotate"]), ("verify --jso", ["--json"])],

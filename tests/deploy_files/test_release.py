@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
+from hatchling.builders.sdist import SdistBuilder
 
 TOP = Path(__file__).parents[2]
 PLACE = TOP / ".github" / "workflows" / "release.yml"
@@ -91,6 +94,33 @@ def test_it_builds_with_the_tools_of_the_lock_files_and_from_files_that_are_ther
         assert (TOP / path).is_file(), path
     assert "--require-hashes" in said
     assert "${{" not in said, "what others may name (a tag) is no part of a command"
+
+
+def packed(tree: Path) -> set[str]:
+    """What a source distribution of a tree holds; the two that a build adds by itself are said with it."""
+    return {"pyproject.toml", ".gitignore"} | {
+        Path(one.distribution_path).as_posix() for one in SdistBuilder(str(tree)).recurse_included_files()
+    }
+
+
+def test_sources_are_packed_whole_and_without_the_environment_that_the_release_makes_beside_them(
+    workflow: Any, tmp_path: Path
+) -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=TOP, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("these sources are no clone: nothing says which files belong to them")
+    tree = tmp_path / "tree"
+    for name in listed.stdout.splitlines():
+        if (TOP / name).is_file():
+            (tree / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(TOP / name, tree / name)
+    whole = packed(tree)
+    assert whole == {path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_file()}
+    (environment,) = re.findall(r"python -m venv (\S+)", commands(workflow, "packages"))
+    for folder in (environment, ".ci/plain"):
+        (tree / folder / "bin").mkdir(parents=True)
+        (tree / folder / "bin" / "hushstream").write_text("#!python", encoding="utf-8")
+    assert packed(tree) == whole
 
 
 def test_a_tag_that_is_the_version_and_is_spoken_of_may_be_released(check: ModuleType, tmp_path: Path) -> None:

@@ -209,7 +209,7 @@ async def topics_made_again(scene: Scene) -> str:
     await asyncio.sleep(PUBLISHED_SECONDS)  # more is folded than the new topic holds when it is asked for
     await asyncio.gather(scene.first.end(), scene.second.end())
     await made_again(scene, "contexts")
-    resumed = set(re.findall(r"topics resume ([^`]*--write)", await scene.first.refused()))
+    resumed = set(re.findall(r"topics resume ([^`]*--write)[^`]*`", await scene.first.refused()))
     for arguments in sorted(resumed):
         await command(scene, "topics", "resume", *arguments.split())
     words = scene.first.accepting(await scene.first.refused())

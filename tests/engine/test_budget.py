@@ -148,14 +148,15 @@ def test_the_name_of_a_scope_is_read_back(scope, kind, found):
 def test_a_budget_with_room_for_nothing_is_refused_and_says_what_is_needed(related, rigs):
     tight = BudgetConfig(0.9, 1e-6)
     with pytest.raises(
-        ConfigurationError, match=r"^privacy\.lifetime: expected room for one epoch of noise at least \(epsilon 1,"
+        ConfigurationError,
+        match=r"^privacy\.lifetime: expected a limit that covers one epoch of noise at least \(epsilon 1,",
     ):
         related.make_system(release=SMALL, budget=tight)
     with pytest.raises(ConfigurationError, match=r"one slot of one user at least .* got basic with epsilon 0\.9,"):
         rigs.make_system(budget=tight)
     with pytest.raises(ConfigurationError, match=r"the lift in its share of 0\.1 at least \(epsilon 2,"):
         rigs.make_system(lift=LIFT, budget=BudgetConfig(5.0, 1e-6, lift=0.1))
-    with pytest.raises(ConfigurationError, match="room for one slot"):
+    with pytest.raises(ConfigurationError, match="a limit that covers one slot"):
         rigs.make_system(release={"mode": "paper", "sampling": 0.5}, budget=BudgetConfig(5.0, 1e-6))
 
 

@@ -22,7 +22,7 @@ import pytest
 from hushstream.agents.security import Security
 from hushstream.agents.worker.deployment import KEYS, parse_config, prepare
 from hushstream.broker import EmbeddedBroker
-from hushstream.engine.declare.conversation import asked_of, conversation_of
+from hushstream.engine.declare.conversation import conversation_of, reader_of_requests
 from hushstream.engine.declare.declaration import System
 from hushstream.gateway.gateway import Gateway, kafka_log
 from hushstream.gateway.settings import GatewaySettings
@@ -116,8 +116,8 @@ class Place:
     @contextlib.asynccontextmanager
     async def worker(self, *options: str, kill: bool = False) -> AsyncIterator[Running]:
         """The worker that answers, as a process of its own."""
-        asked = conversation_of(self.system, self.party).asked
-        role = asked_of(self.system, asked).name
+        asked = conversation_of(self.system, self.party).requests
+        role = reader_of_requests(self.system, asked).name
         arguments = ["-m", "hushstream.cli", "worker", role, "--deployment", str(self.folder), *QUICK, *options]
         arguments += ["--bootstrap", self.broker.bootstrap]
         async with started(f"worker-{role}", arguments, self.folder, kill=kill) as running:

@@ -25,7 +25,7 @@ def test_a_gateway_may_do_what_applications_do_and_nobody_is_one_unnamed(
         for who in ("web", f"client{own}")
     }
     talked = conversation_of(system, party)
-    written = {("topic", f"d.{topic}", "Write") for topic in (talked.asked, *talked.told)}
+    written = {("topic", f"d.{topic}", "Write") for topic in (talked.requests, *talked.feedback)}
     assert of["web"] == {*written, ("topic", f"d.{talked.answers}", "Read")}
     assert of["web"] <= of[f"client{own}"]
     unnamed = rules_of(system, "d.", Principals.of())

@@ -22,7 +22,7 @@ from hushstream.gateway.personalizer.protocol import RequestFeatures, still_fits
 from hushstream.gateway.problems import Problem
 from hushstream.gateway.settings import read_gateway
 from hushstream.systems.p2b.configuration import configuration_digest
-from hushstream.systems.p2b.guarantee.promise import guarantee_of
+from hushstream.systems.p2b.guarantee.promise import release_guarantee
 from patience import patience
 
 HERE = Path(__file__).parent
@@ -256,14 +256,14 @@ async def test_actions_become_items_while_there_is_room(gateways: Any, tmp_path:
 
 def test_the_guarantee_names_items_of_requests_and_events_that_are_users() -> None:
     values = {"deployment": "pages", "expected_slots": 1000, **DECLARED}
-    kept = guarantee_of(parse_config({**values, "items": {**ITEMS, "from_requests": False}}))
-    published = guarantee_of(parse_config(values))
+    kept = release_guarantee(parse_config({**values, "items": {**ITEMS, "from_requests": False}}))
+    published = release_guarantee(parse_config(values))
     assert {one.topic for one in published.contents} - {one.topic for one in kept.contents} == {"items"}
     (items,) = [one for one in published.contents if one.topic == "items"]
     assert "as requests named them first, published without noise" in items.what
     assert not published.unnoised, "what is said of persons' slots is as it was"
     events = {"users": {"events": True}, "slot": {"after_interactions": 1}}
-    alone = guarantee_of(parse_config({**values, **events}))
+    alone = release_guarantee(parse_config({**values, **events}))
     once = {"slot": {"after_interactions": 1}}
     said = ({}, {"items": {**ITEMS, "from_requests": False}}, once, events)
     digests = {configuration_digest(parse_config({**values, **one}), b"") for one in said}

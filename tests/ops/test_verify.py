@@ -33,7 +33,8 @@ P2B_TOPICS = tuple(
     if "marks" not in topic.name and topic.name not in ("items", "model-parts", "statements")
 )
 """Marks follow from no log: the roles read them, and verify does not. Items of this deployment are numbers, and its
-models are whole; `tests/ops/test_verify_items.py` and `tests/systems/p2b/test_release_parts.py` have others."""
+models are whole; `tests/ops/test_verify_items.py` and `tests/systems/p2b/machines/test_release_parts.py` have
+others."""
 
 CASES: list[tuple[str, str, tuple[str, ...]]] = [
     *(

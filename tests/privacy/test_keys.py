@@ -165,7 +165,7 @@ def test_a_damaged_key_file_is_refused_without_repeating_it(tmp_path, content, m
 
 
 def test_a_missing_key_file_or_a_folder_in_its_place_is_a_clear_message(tmp_path):
-    with pytest.raises(KeyFileError, match="hushstream keys generate"):
+    with pytest.raises(KeyFileError, match=rf"`hushstream keys generate {tmp_path} --zone edge` makes one .*backup"):
         load_key(tmp_path / "edge.key")
     (tmp_path / "folder").mkdir(mode=0o700)
     with pytest.raises(KeyFileError, match=r"Is a directory|regular file"):

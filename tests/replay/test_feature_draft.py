@@ -194,6 +194,18 @@ def test_ids_and_points_in_time_of_any_name_are_left_out(tmp_path):
     assert "points in time" in left_out["seen"]
 
 
+def test_a_time_of_day_is_told_by_its_values_and_so_is_when_a_row_was(tmp_path):
+    rows = [f"2026-03-{row % 28 + 1:02} {row % 24:02}:07:31.5,{row % 24}:{row % 60:02},{row % 2}" for row in range(400)]
+    features, left_out = _left_out(tmp_path, "when,arrived,click", rows)
+    assert (features, left_out) == ({"arrived": {"kind": "time_of_day"}}, {})
+    drafted = yaml.safe_load(draft_mapping(tmp_path / "visits.csv").replace("arm: COLUMN", "arm: arrived"))
+    assert (drafted["timestamp"], drafted["timestamp_unit"]) == ("when", "iso")
+    two = [f"2026-03-01 10:07:31.{row:06},2026-03-02 11:08:31.{row:06},{row % 9},{row % 2}" for row in range(400)]
+    features, left_out = _left_out(tmp_path, "begun,ended,visits,click", two)
+    assert (list(features), set(left_out)) == (["visits"], {"begun", "ended"})
+    assert "# timestamp: COLUMN" in draft_mapping(tmp_path / "visits.csv")
+
+
 def test_what_describes_the_item_or_is_known_afterwards_is_no_feature_of_a_visit(tmp_path):
     rows = [
         f"{('bag', 'hat')[row % 2]},{(12, 30)[row % 2]},{20 * (row % 8 == 0)},{int(row % 4 == 0)},{row % 7},eu"

@@ -8,7 +8,8 @@ from pathlib import Path
 from hushstream.agents.worker.deployment import parse_config
 from hushstream.systems.bgt.price.guarantee import epoch_guarantee as bgt_guarantee
 from hushstream.systems.colin.budget import release_guarantee
-from hushstream.systems.p2b.guarantee.promise import guarantee_of, slot_terms_of
+from hushstream.systems.p2b.guarantee.promise import release_guarantee as p2b_guarantee
+from hushstream.systems.p2b.guarantee.promise import slot_terms_of
 from hushstream.systems.p2b.lift import lift_debit
 from hushstream.systems.pdap.promise import epoch_guarantee
 from hushstream.systems.pdol.algorithm.counters import plan_of
@@ -47,7 +48,7 @@ def _promises():
         ("tuples", {"mechanism": "tuples", "sampling": 0.5}),
     ):
         config = parse_config(_p2b(**release))
-        yield f"p2b {name}", guarantee_of(config)
+        yield f"p2b {name}", p2b_guarantee(config)
         yield f"p2b {name}, life", slot_terms_of(config).life
     yield "p2b lift", lift_debit(config.lift, 1)
     for noise_at in ("server", "learner"):

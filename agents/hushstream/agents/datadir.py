@@ -1,4 +1,4 @@
-"""The folder of a process's state: a full disk shows before partitions are owned, and a second process that uses it."""
+"""The folder of a process's state: refuses a full disk, and a folder that another process uses, at the start."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What a worker takes where nothing is said.
+"""Default values of a worker's settings.
 
-They stand apart from `hushstream.agents.settings`: the help of a command shows them, and what checks settings takes
+They are not in `hushstream.agents.settings`, because the help of a command shows them, and the checks of settings take
 half a second to import.
 """
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from aiokafka.errors import (
     ClusterAuthorizationFailedError,
     GroupAuthorizationFailedError,
@@ -80,40 +82,46 @@ class JournalTruncated(PartitionError):
     """The journal's first records were deleted or altered, and no snapshot covers them."""
 
 
+Command = Callable[[str], str]
+"""Makes words a command about this very deployment (`WorkerSettings.command`)."""
+
+
 class TopicsReplaced(PartitionError):
     """A log is shorter than what was already folded from it: it was wiped or replaced."""
 
 
-def replaced(source: tuple[str, int], folded: int, end: int) -> TopicsReplaced:
+def replaced(command: Command, source: tuple[str, int], folded: int, end: int) -> TopicsReplaced:
     """An input that ends before what was folded of it."""
     return TopicsReplaced(
         f"{source[0]}/{source[1]}: was folded up to offset {folded}, but the log ends at {end}; the topic was wiped or "
-        f"replaced. {_made_again(source, folded)}"
+        f"replaced. {_made_again(command, source, folded)}"
     )
 
 
-def begun_later(source: tuple[str, int], folded: int, first: int, first_time: str, folded_time: str) -> TopicsReplaced:
+def begun_later(
+    command: Command, source: tuple[str, int], folded: int, first: int, first_time: str, folded_time: str
+) -> TopicsReplaced:
     """An input of which the first record is younger than the journal record that says it was folded."""
     return TopicsReplaced(
         f"{source[0]}/{source[1]}: was folded up to offset {folded} by {folded_time}, but offset {first} is of "
-        f"{first_time}; the topic was replaced. {_made_again(source, folded)}"
+        f"{first_time}; the topic was replaced. {_made_again(command, source, folded)}"
     )
 
 
-def other_records(source: tuple[str, int], folded: int) -> TopicsReplaced:
+def other_records(command: Command, source: tuple[str, int], folded: int) -> TopicsReplaced:
     """An input that holds other records than those that the last journal record was made from."""
     return TopicsReplaced(
         f"{source[0]}/{source[1]}: was folded up to offset {folded}, but the records before it are not those that the "
-        f"last journal record was made from; the topic was replaced. {_made_again(source, folded)}"
+        f"last journal record was made from; the topic was replaced. {_made_again(command, source, folded)}"
     )
 
 
-def _made_again(source: tuple[str, int], folded: int) -> str:
+def _made_again(command: Command, source: tuple[str, int], folded: int) -> str:
     """What an operator does about an input that was deleted and made again."""
+    resume = command(f"topics resume {source[0]} --partition {source[1]} --at {folded} --write")
     return (
-        f"Bring the topic back; or, if it was deleted and made again, let its offsets go on from there: `hushstream "
-        f"topics resume {source[0]} --partition {source[1]} --at {folded} --write`, and start this worker again: it "
-        f"names the word with which it goes on without what was lost (--accept-loss)"
+        f"Bring the topic back; or, if it was deleted and made again, let its offsets go on from there: `{resume}`, "
+        f"and start this worker again: it names the word with which it goes on without what was lost (--accept-loss)"
     )
 
 

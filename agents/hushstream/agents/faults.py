@@ -1,4 +1,4 @@
-"""Lists everything that is wrong with a configuration: each wrong key, with what was expected and what came.
+"""Lists all errors of a configuration: each wrong key, with the expected and the given value.
 
 A configuration class checks its values one after the other and stops at the first wrong one. So this module leaves a
 wrong value out where it has a default, and checks the rest again; an operator then corrects all of it at once.
@@ -74,7 +74,7 @@ def faults_of(check: Callable[[Any], Any], language: Language, values: Any) -> t
 
 
 def _is_known(key: tuple[str, ...], left_out: Set[tuple[str, ...]], found: Mapping[tuple[str, ...], Fault]) -> bool:
-    """Whether it is said already, or follows from what was left out: keys below a section that is gone are missing."""
+    """Whether a fault is already reported, or only follows from a value that was left out."""
     return key in found or any(key[: len(above)] == above for above in left_out)
 
 
@@ -121,7 +121,7 @@ def _of_pydantic(language: Language, found: Mapping[str, Any]) -> Fault:
 
 
 def _in_its_place(language: Language, key: tuple[str, ...]) -> str:
-    """Which key an unknown one may stand for: one of nearly that name, or one elsewhere."""
+    """The key that was probably meant by an unknown one: a similar name, or the same name in another section."""
     known, above = {one.key for one in language.keys}, _without_places(key[:-1])
     beside = {path[len(above)] for path in map(_without_places, known) if path[: len(above)] == above != path}
     near = get_close_matches(key[-1], sorted(beside), n=1)

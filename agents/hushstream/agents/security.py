@@ -1,4 +1,4 @@
-"""How every client of ours talks to a cluster: SASL, TLS, and what may travel unencrypted.
+"""Connection options of all our clients: SASL, TLS, and whether records may be sent unencrypted.
 
 Workers, readers of logs, the application's client and the operator's tools all take their connection options
 from `Cluster.client_options`. The settings come from a YAML file and from the environment

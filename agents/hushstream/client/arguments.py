@@ -1,4 +1,4 @@
-"""What an application hands over, as the bytes of a record; what is impossible in any deployment is refused."""
+"""Converts an application's arguments to bytes of records, and refuses those that are invalid in every deployment."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def vector_of(context: ArrayLike) -> NDArray[np.float32]:
 
 
 def _packed(numbers: list[Any]) -> bytes | None:
-    """Numbers as float32, in a tenth of the time that an array takes for a few of them; None for anything else."""
+    """A few numbers as float32, ten times as fast as with an array; None for other types."""
     try:
         packed = struct.pack(f"<{len(numbers)}f", *numbers)
         # No sum of so few float32 overflows: it is infinite, or no number, only where one of them is.
@@ -66,7 +66,7 @@ def require_id(name: str, text: str) -> None:
 
 
 def mask_of(eligible: Sequence[int] | None) -> bytes:
-    """Bit a of byte a // 8 stands for arm a; no bytes stand for all arms.
+    """A bitmask of arms: bit a of byte a // 8 is arm a; no bytes mean all arms.
 
     Raises:
         UnknownArm: there is none, or a negative one.

@@ -1,4 +1,4 @@
-"""Predictions that are awaited, by the event they are of: several calls may wait for one, which is sent once."""
+"""Predictions that calls wait for, by event. Several calls may wait for the same event, which is sent once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hushstream.schemas.errors import HushstreamError
 
 @dataclass(slots=True, eq=False)
 class Question:
-    """A record on its way, and how many calls wait for its answer: the last one drops it."""
+    """A record that was sent, and the number of calls that wait for its answer; the last call drops it."""
 
     event_id: str
     user: str
@@ -29,26 +29,26 @@ class Question:
 
 
 class AwaitedPredictions:
-    """What was asked of the homes of one deployment, and what their journals say of it.
+    """Questions to the home partitions of one deployment, and the answers in their journals.
 
     Attributes:
-        waiting: questions without an answer that anybody waits for, by event.
+        waiting: questions without an answer, by event.
     """
 
     def __init__(self) -> None:
-        """Begin where nothing is awaited."""
+        """Begin without questions."""
         self.waiting: dict[str, Question] = {}
         self._readers: dict[int, JournalReader] = {}
         self._passed: dict[int, PassedOver[Prediction]] = {}
 
     def cancel(self) -> None:
-        """No more answers will come: cancel all that is awaited."""
+        """Cancel all questions, because no more answers will come."""
         for question in self.waiting.values():
             question.answer.cancel()
         self.waiting.clear()
 
     def ask(self, event_id: str, user: str, home: int) -> tuple[Question, bool]:
-        """Wait for an answer, until `give_up`; and whether nobody did yet, so that the record is to be sent.
+        """Wait for an answer until `give_up`; also returns whether this is the first call, which must send the record.
 
         Raises:
             UnknownEvent: the event is another user's.
@@ -65,10 +65,11 @@ class AwaitedPredictions:
 
     @contextmanager
     def sending(self, questions: Sequence[Question]) -> Iterator[None]:
-        """Send the records that were not sent yet. Where that fails, all who wait for one of them get the error.
+        """Send the records that were not sent yet.
 
-        They rely on this call's record, so they would wait until their time is up; and whoever asked again meanwhile
-        would send nothing. What the log holds in spite of an error is answered all the same when it is asked for again.
+        If that fails, all calls that wait for one of them get the error, because they rely on this call's record and
+        would wait until their timeout. If a record is in the log in spite of an error, a repeated question gets its
+        answer.
         """
         try:
             yield
@@ -107,7 +108,7 @@ class AwaitedPredictions:
         questions: Sequence[Question],
         timeout: float | None,  # noqa: ASYNC109 - as in `Client.decide`
     ) -> list[Prediction | BaseException]:
-        """Answers, and why there is none.
+        """Answers, and reasons where there is none.
 
         Raises:
             PredictionTimeout: not all came in time.
@@ -120,7 +121,7 @@ class AwaitedPredictions:
             raise PredictionTimeout(f"predict: expected {what} within {timeout} s, did not get that") from None
 
     def give_up(self, questions: Iterable[Question]) -> None:
-        """One call waits for these no longer."""
+        """One call no longer waits for these events."""
         for question in questions:
             question.waiters -= 1
             if not question.waiters and self.waiting.get(question.event_id) is question:

@@ -1,11 +1,12 @@
-"""The client's logic, over any log: a context goes out, its decision comes back, shown and reward follow.
+"""The client's logic, over any log: it sends a context, receives the decision, and sends shown and reward.
 
-The client applies the chain rule of the decisions journal, so that what a worker wrote after it had lost its
-partition is never taken for an answer. It remembers the offset of each user's last acknowledged click and
-sends it with the next context: the learner then decides only after it has learned from that click.
+The client applies the chain rule of the decisions journal, so it never accepts a record as an answer that a worker
+wrote after it had lost its partition. It remembers the offset of each user's last acknowledged click and sends it with
+the next context: the learner then decides only after it has learned from that click.
 
-No caller waits for what will not come: what the deployment's rules refuse is never sent, what its learners refused is
-known as soon as their journal goes past it, and while no learner answers the baseline is given at once.
+No caller waits for an answer that will not come. Requests that break the deployment's rules are not sent. A refusal by
+a learner is known when its journal has passed the request. While no learner answers, the caller gets the baseline at
+once.
 """
 
 from __future__ import annotations
@@ -49,31 +50,31 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.partitioning import partition_of
 
 REMEMBERED_ANSWERS = 10_000
-"""How many answers a client keeps, so that a repeated event id gets the same one without asking; and how many
-questions that nobody waits for any more."""
+"""Number of answers that a client keeps, so that a repeated event id gets the same one without a request; also the
+number of questions that are kept after their timeout."""
 
 REMEMBERED_USERS = 200_000
-"""For how many users the client keeps the offset of their last click."""
+"""Number of users whose last click's offset the client keeps."""
 
 
 class BaselineMissing(HushstreamError):
-    """The deployment is in the shadow (mode: shadow), and the caller did not say what the application shows itself."""
+    """The deployment is in shadow mode (mode: shadow), and the caller did not give the application's own choice."""
 
 
 class DecisionTimeout(HushstreamError):
-    """No decision came in time and the caller gave no baseline arm: no learner runs, or it is behind."""
+    """No decision came in time, and the caller gave no baseline arm: no learner runs, or it lags."""
 
 
 class _Home:
-    """A partition that is asked in, and what its journal has told.
+    """A home partition, and the state of its journal.
 
     Attributes:
         partition: its number.
         reader: of its journal.
-        circuit: whether anybody answers there.
-        passed: which questions the journal has gone past.
-        learner_knows: up to which offset of the catalogue's changes its learner has read.
-        ask_again: events that its learner refused before it had read as far as this client.
+        circuit: whether a learner answers there.
+        passed: questions that the journal has passed.
+        learner_knows: next offset of the catalogue's changes of its learner.
+        ask_again: events that its learner refused before it had read the catalogue as far as this client.
     """
 
     __slots__ = ("ask_again", "circuit", "learner_knows", "partition", "passed", "reader")
@@ -88,15 +89,15 @@ class _Home:
 
 
 class _Question(NamedTuple):
-    """A context on its way.
+    """A context that was sent and has no answer yet.
 
     Attributes:
-        user: whose it is.
-        home: where it is asked.
-        answer: where its answer will be.
+        user: its user.
+        home: its home partition.
+        answer: future of its answer.
         value: its record.
-        known: up to which offset of the catalogue's changes this client had read when it asked.
-        learner_knew: up to which offset the learner had read them then, as far as its journal had told.
+        known: next offset of the catalogue's changes of this client at that time.
+        learner_knew: the same of the learner, from its journal.
     """
 
     user: str
@@ -108,7 +109,7 @@ class _Question(NamedTuple):
 
 
 class Client:
-    """Ask for decisions and report what came of them. One instance serves many users concurrently.
+    """Ask for decisions and report feedback on them. One instance serves many users concurrently.
 
     Use as an async context manager; `hushstream.client.connect` makes one on a Kafka, `SyncClient` is the
     same for code without an event loop.
@@ -126,12 +127,12 @@ class Client:
         """Work over a log.
 
         Args:
-            log: where records go, and decisions come from.
-            track: the shared model that new users start from; by default "private", or what is the party's.
+            log: the log to write to and to read decisions from.
+            track: the shared model that new users start from; by default "private", or the party's.
             schema_generation: in which records are written (`hushstream.schemas.catalogue`).
-            rules: what the deployment takes (`System.requests`), to refuse the rest before it is sent; without them
-                that is known only when the learner has refused it.
-            party: whose users these are, where each party of the deployment has its own; the log is over its topics.
+            rules: rules of requests (`System.requests`), to refuse invalid ones before they are sent; without them only
+                the learner refuses.
+            party: the party of the users, if each party has its own; the log uses its topics.
 
         Raises:
             HushstreamError: this release does not know the schema generation.
@@ -265,7 +266,7 @@ class Client:
         timeout: float | None = 5.0,  # noqa: ASYNC109 - as in `decide`
         track: str | None = None,
     ) -> list[Decision]:
-        """Ask for an ordered slate: what to show in each of so many positions, no arm twice.
+        """Ask for an ordered slate: one arm for each of several positions, no arm twice.
 
         A position is a decision of its own among the arms that the positions before it left, with an event of its own
         (`position_event`): so each has its exact propensity given those before it, their product is the slate's, and
@@ -325,7 +326,7 @@ class Client:
         """Whether a context has the features of each item by its id.
 
         Raises:
-            BadContext: it has none by id, and must: rows of a catalogue are nobody's business.
+            BadContext: it has no ids although items have names; applications do not know rows of the catalogue.
         """
         by_item = self._rules is not None and self._rules.item_numbers is not None
         if by_item and self.items.named and not isinstance(context, Mapping):
@@ -333,7 +334,7 @@ class Client:
         return by_item and isinstance(context, Mapping)
 
     def _all_items(self) -> Sequence[int | str]:
-        """Every item that may be shown: ids where items have names, as far as known, else the numbers of the arms.
+        """Every item that may be shown: known ids if items have names, else numbers of arms.
 
         Raises:
             HushstreamError: this client does not know them.
@@ -348,17 +349,17 @@ class Client:
 
     @property
     def _in_shadow(self) -> bool:
-        """Whether the application's own choice is shown, and the learner's answer is in the log alone."""
+        """Whether the application's own choice is shown, and the learner's answer is only logged."""
         return self._rules is not None and self._rules.shadow
 
     def _to_show(self, answer: Decision, fallback: Decision | None) -> Decision:
-        """What the application gets of an answer; in mode shadow that is its own choice, marked as such."""
+        """The answer for the application; in shadow mode this is its own choice, marked as such."""
         if fallback is None or not self._in_shadow:
             return answer
         return replace(fallback, policy="shadow", model_version=answer.model_version)
 
     async def _fallback(self, event_id: str, user: str, baseline: int | str) -> Decision:
-        """What the caller's own baseline is as an answer."""
+        """The caller's own baseline, as an answer."""
         arm = await self.items.arm_of(baseline)
         found = Decision(event_id, user, arm, None, "no_learner", 0)
         return replace(found, item=baseline, catalogue=self.items.version) if isinstance(baseline, str) else found
@@ -366,7 +367,7 @@ class Client:
     async def shown(self, event_id: str, user: str, arm: int | str) -> None:
         """Report that ``arm``, or the item with this id, was on screen for this event; returns when the log holds it.
 
-        Of an event that was never sent, since no learner answered, nothing is written: nobody would know it.
+        If the event was never sent, because no learner answered, nothing is written.
 
         Raises:
             UnknownUser, UnknownArm, UnknownEvent: no learner would take it; it was not sent.
@@ -400,7 +401,7 @@ class Client:
             await self._log.append(self._asked, partition, codec.encode("Seal", fields, self._generation))
 
     def _ask(self, event_id: str, user: str, home: _Home, value: bytes) -> _Question:
-        """Send a context; the sending has no part in the caller's timeout."""
+        """Send a context. The caller's timeout does not include the sending."""
         position = self.items.position
         question = self._waiting[event_id] = _Question(user, home, Awaited(), value, position, home.learner_knows)
         home.circuit.on_request(asyncio.get_running_loop().time())
@@ -418,7 +419,7 @@ class Client:
         sending.add_done_callback(partial(self._on_sent, event_id, question))
 
     def _on_unsent(self, event_id: str, question: _Question, error: BaseException) -> None:
-        """It never reached the log: it may be asked again, and it says nothing of learners."""
+        """A question did not reach the log. It may be asked again, and shows nothing about learners."""
         question.home.circuit.on_answer()
         self._fail(event_id, error)
 
@@ -440,10 +441,10 @@ class Client:
             self._on_refusal(event_id)
 
     def _on_refusal(self, event_id: str) -> None:
-        """The journal went past a question: its learner refused it.
+        """The journal has passed a question: its learner refused it.
 
-        A learner that had not read the catalogue as far as this client (it has just started, or an item has just come
-        in) refuses what it would take a moment later: such a question is asked once more, when it has read so far.
+        A learner that has not read the catalogue as far as this client (after a start, or for a new item) may refuse a
+        question that it would accept later. Such a question is asked once more when the learner has read so far.
         """
         question = self._waiting.get(event_id)
         if question is None or question.learner_knew >= question.known:
@@ -453,7 +454,7 @@ class Client:
         self._ask_who_waits(question.home)
 
     def _ask_who_waits(self, home: _Home) -> None:
-        """Ask again what a learner refused that has read the catalogue now."""
+        """Repeat refused questions, after the learner has read the catalogue."""
         refused, home.ask_again = home.ask_again, []
         for event_id in refused:
             question = self._waiting.get(event_id)
@@ -483,14 +484,14 @@ class Client:
         return found
 
     def _unasked(self, fallback: Decision) -> Decision:
-        """The baseline of a question that is not sent; what came of it teaches nothing."""
+        """The baseline for a question that is not sent; nothing is learned from it."""
         self._unsent[fallback.event_id] = None
         if len(self._unsent) > REMEMBERED_ANSWERS:
             self._unsent.popitem(last=False)
         return fallback
 
     def _note_overdue(self, event_id: str) -> None:
-        """Keep a question that nobody waits for, but not for ever: it may have been refused."""
+        """Keep a question after its timeout, but not for ever, because it may have been refused."""
         self._overdue[event_id] = None
         self._overdue.move_to_end(event_id)
         if len(self._overdue) > REMEMBERED_ANSWERS:
@@ -537,7 +538,7 @@ class Client:
         eligible: Sequence[int] | None,
         baseline: int | None,
     ) -> tuple[str, dict[str, bytes]]:
-        """A context as it travels: the schema of its record, and the fields that say what the situation is."""
+        """A context as it is sent: the schema of its record, and the fields of the context."""
         rules = self._rules
         if isinstance(context, Mapping):
             if rules is None or rules.features is None:
@@ -573,7 +574,7 @@ class Client:
         self._last_click_of_partition[partition] = max(offset, self._last_click_of_partition.get(partition, -1))
 
     def _check_feedback(self, event_id: str, user: str, arm: int, reward: float) -> None:
-        """Refuse what no learner would take, as far as this client can know."""
+        """Refuse feedback that every learner would refuse, as far as this client can know."""
         asked = self._answers.get(event_id) or self._waiting.get(event_id)
         if asked is not None:
             _require_user(asked.user, user)
@@ -601,7 +602,7 @@ class Client:
                 self._on_refusal(event_id)
 
     def _settle(self, question: _Question, answer: Answer, position: int) -> None:
-        """Give an answer, whose learner had read the catalogue up to this offset."""
+        """Resolve a question with an answer, whose learner had read the catalogue up to this offset."""
         if self.items.knows(answer.arm, position):
             self._give(question, answer, position)
             return
@@ -628,7 +629,7 @@ class Client:
 
 
 def _of_context(eligible: Sequence[Any], context: Mapping[str, Any]) -> Sequence[Any]:
-    """Eligible items, of which the context has the features."""
+    """Eligible items; the context must have the features of each."""
     if not all(item in context for item in eligible):
         raise UnknownArm("eligible: expected items whose features the context has, got another")
     return eligible

@@ -1,4 +1,4 @@
-"""Reading the decisions journal from outside, by the chain rule."""
+"""Reads the decisions journal without its key, by the chain rule."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _POLICIES: tuple[Literal["model", "baseline", "repeated"], ...] = ("model", "bas
 PolicyName = Literal["model", "baseline", "repeated", "shadow", "timeout", "no_learner", "refused"]
 
 LEARNED = frozenset({"model", "baseline", "repeated", "shadow"})
-"""Policies of the learner's own answers, which it gives only when the log holds them; in the shadow the log holds one
-beside the application's own choice."""
+"""Policies of answers by the learner itself, which are in the log before an application gets them. In shadow mode the
+log has such an answer beside the application's own choice."""
 
 _WHOLE = 10**9
-"""What records count a propensity of 1 as."""
+"""A propensity of 1 in records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Decision:
         event_id: the application's name for the decision.
         user: whose decision it is.
         arm: the arm to show.
-        propensity: probability with which this arm was chosen, in [0, 1]; None where it is not known.
+        propensity: probability with which this arm was chosen, in [0, 1]; None if unknown.
         policy: "model"; "baseline" (what everybody gets: a user of the hold-out, or over quota); "repeated" (this
             event id had been decided before); or ``arm`` is the caller's own baseline, since the deployment is in the
             shadow and its answer is in the log alone ("shadow"), the learner did not answer in time ("timeout"), none
@@ -69,13 +69,13 @@ class Answer(NamedTuple):
     model_version: int
 
     def to(self, user: str, item: str | None = None, catalogue: int = 0) -> Decision:
-        """What the user of the event is shown, with the item that its row stands for."""
+        """The decision for the user of the event, with the item of its row."""
         propensity = self.propensity / _WHOLE
         return Decision(self.event_id, user, self.arm, propensity, self.policy, self.model_version, item, catalogue)
 
 
 def items_read(head: JournalHead) -> int:
-    """Up to which offset of the catalogue's changes a learner had read; 0 where items have no names."""
+    """Next offset of the catalogue's changes at a learner; 0 if items have no names."""
     return next((part["high"] for part in head["inputs"] if common_name(part["topic"]) == ITEMS), 0)
 
 
@@ -83,11 +83,11 @@ class DecisionReader:
     """Follows one partition's decisions: a record counts only if it continues the chain (`JournalReader`)."""
 
     def __init__(self) -> None:
-        """Start without a place."""
+        """Begin without a position."""
         self._journal = JournalReader("Decisions")
 
     def read(self, offset: int, value: bytes) -> Iterator[tuple[JournalHead, list[Answer]]]:
-        """Yield what the record at ``offset`` covers and answers; nothing when it is off the chain or no decisions."""
+        """Yield the input range and the answers of the record at ``offset``; nothing if it is off the chain."""
         for counted in self._journal.read(offset, value):
             record = cast(Decisions, counted)
             if _sound(record):

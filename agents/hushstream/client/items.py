@@ -1,10 +1,9 @@
-"""The items of a deployment by name: who changes its catalogue, and what the rows of its decisions are called.
+"""The items of a deployment by name: changes its catalogue, and names the rows of its decisions.
 
-What is read here is the topic of changes, whole and in order, by the very rules by which learners read it
-(`hushstream.engine.catalogue`); so a client knows of each decision which item it is, from how far its learner had read.
-
-Where each party has a catalogue of its own, a client changes that of its party, and reads all: a decision may be for an
-item of another one. Items are then called ``PARTY/ID`` wherever those of several can stand.
+A client reads the whole topic of changes in order, by the same rules as learners (`hushstream.engine.catalogue`). So it
+knows the item of each decision from the offset up to which the learner had read. If each party has a catalogue, a
+client changes its own party's and reads all, because a decision may be for an item of another party. Items of several
+parties are called ``PARTY/ID``.
 """
 
 from __future__ import annotations
@@ -35,11 +34,12 @@ from hushstream.engine.catalogue import (
 from hushstream.engine.declare.requests import BadContext, ContextRules, RequestRefused, UnknownArm
 from hushstream.engine.learner.items import ItemReader
 from hushstream.engine.records import InputSlice
+from hushstream.features.schema import FeatureSchema
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 
 _ANY_TIME_MS = 1 << 62
-"""Log time of a change that is not in the log yet: whether a row is free again by then only the log tells."""
+"""Log time of a change that is not in the log yet. Only the log decides whether a row is free again by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Item:
         title: what people call it.
         features: its public features by name.
         offered: whether it may be shown; else it is retired.
-        version: of the catalogue with which it came in.
+        version: version of the catalogue with which it entered.
     """
 
     item: str
@@ -71,7 +71,7 @@ class Items:
             log: of the client.
             rules: of the deployment; None where they are not known.
             schema_generation: in which records are written.
-            party: whose items these are, where each has its own.
+            party: party of these items, if each party has its own.
         """
         self._log = log
         self._generation = schema_generation
@@ -80,10 +80,10 @@ class Items:
         others = () if rules is None else (one for name, one in rules.catalogues.items() if name != party)
         self._others = {one.party: ItemReader(one) for one in others}
         self.all_read = False
-        """Whether those of other parties were ever read, too."""
+        """Whether catalogues of other parties were read, too."""
         self._reading = asyncio.Lock()
         self._highs: list[int] = []
-        """Behind each change that counted, the next offset: their number is the version."""
+        """The next offset after each change that counted; their number is the version."""
 
     @property
     def named(self) -> bool:
@@ -92,11 +92,16 @@ class Items:
 
     @property
     def version(self) -> int:
-        """Of the catalogue, as far as it was read."""
+        """Version of the catalogue, as far as it was read."""
         return self._catalogue.version
 
+    @property
+    def features(self) -> FeatureSchema | None:
+        """What public features items may have; None for none."""
+        return self._catalogue.rules.features
+
     async def list(self) -> Sequence[Item]:
-        """All items that are offered, and the retired ones whose rows have no other item yet, by row.
+        """All offered items, and retired items whose row has no new item yet, by row.
 
         Raises:
             RequestRefused: items have no names here.
@@ -109,7 +114,7 @@ class Items:
         return [_item(one) for one in self._catalogue.items()]
 
     def holds(self, item: str) -> bool:
-        """Whether there is an item that decisions call so, as far as the catalogue was read; it may be retired.
+        """Whether there is an item with this name, as far as the catalogue was read; it may be retired.
 
         Raises:
             RequestRefused: items have no names here.
@@ -121,7 +126,7 @@ class Items:
         return reader.catalogue.holds(name)
 
     def find(self, item: str) -> Item | None:
-        """An item that has a row, as far as the catalogue was read; it may be retired. None where there is none.
+        """An item that has a row, as far as the catalogue was read; it may be retired. None if there is none.
 
         Raises:
             RequestRefused: items have no names here.
@@ -150,7 +155,10 @@ class Items:
         return await self.add_all([Item(item, title, features or {})])
 
     async def add_all(self, items: Iterable[Item]) -> int:
-        """Offer many items, one after the other; as `add`. What was added before an item that is refused stays."""
+        """Offer many items, in order; as `add`. Nothing is sent where one of them cannot be added.
+
+        What was added before somebody else changed the catalogue stays.
+        """
         return await self._change([(one.item, True, one.title, _text(one.features)) for one in items])
 
     async def retire(self, item: str) -> int:
@@ -336,20 +344,22 @@ class Items:
         catalogue = self._catalogue
         expected = Catalogue(catalogue.rules)
         expected.load(catalogue.dump())
-        offsets = []
+        records: list[bytes] = []
         for item, offered, title, features in changes:
-            if not all(isinstance(text, str) for text in (item, title)):
-                raise BadItem("item: expected an id and a title as text, got something else")
             change = ItemChange(item, expected.version + 1, offered, title, features)
-            expected.take(change, _ANY_TIME_MS)
+            try:
+                if not all(isinstance(text, str) for text in (item, title)):
+                    raise BadItem("item: expected an id and a title as text, got something else")
+                expected.take(change, _ANY_TIME_MS)
+            except ItemRefused as error:
+                raise _of_many(error, len(records), len(changes), "nothing was sent") from None
             fields = {**change._asdict(), "config_digest": catalogue.rules.config_digest}
-            offsets.append(
-                await self._log.append(catalogue.rules.topic, 0, codec.encode("Item", fields, self._generation))
-            )
+            records.append(codec.encode("Item", fields, self._generation))
+        offsets = [await self._log.append(catalogue.rules.topic, 0, one) for one in records]
         refused = await self._until(max(offsets, default=-1))
         for number, offset in enumerate(offsets):
             if offset in refused:
-                raise _of_many(refused[offset], number, len(offsets))
+                raise _of_many(refused[offset], number, len(offsets), "those before it stand")
         return catalogue.version
 
     async def _until(self, offset: int) -> Mapping[int, ItemRefused]:
@@ -373,9 +383,9 @@ def _text(features: Mapping[str, Any]) -> str:
         raise BadItem("features: expected plain values by name, got others") from None
 
 
-def _of_many(error: ItemRefused, number: int, count: int) -> HushstreamError:
+def _of_many(error: ItemRefused, number: int, count: int, left: str) -> HushstreamError:
     if isinstance(error, StaleCatalogue):
         error = StaleCatalogue("catalogue: expected nobody else to change it, somebody did at the same time; try again")
     if count == 1:
         return error
-    return type(error)(f"{error} (change {number + 1} of {count}; those before it stand)")
+    return type(error)(f"{error} (change {number + 1} of {count}; {left})")

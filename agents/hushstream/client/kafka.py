@@ -21,7 +21,7 @@ from hushstream.agents.security import Cluster, Security
 from hushstream.agents.worker.deployment import load
 from hushstream.client.client import Client
 from hushstream.client.logs.following import AnswersFollowed
-from hushstream.client.logs.gathering import Gathering
+from hushstream.client.logs.linger import Linger
 from hushstream.engine.declare.conversation import DECISIONS, Conversation, conversation_of
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.records import InputRecord
@@ -33,7 +33,7 @@ from hushstream.schemas.topics import physical
 _WHY_SECONDS = 5.0
 _GENESIS_SECONDS = 5.0
 _START_SECONDS = 30.0
-"""A broker that answers, and does not answer all that is asked, is given up after so long."""
+"""Timeout of the start, for a broker that answers only some requests."""
 
 _READ_MILLISECONDS = 500
 _log = logging.getLogger(__name__)
@@ -56,11 +56,11 @@ class KafkaEventLog:
 
         Args:
             bootstrap: ``host:port`` of one or more brokers, separated by commas.
-            prefix: what the deployment's topic names begin with.
-            linger_seconds: how long a record may wait for others to share a batch; twice as long where many come.
+            prefix: prefix of the deployment's topic names.
+            linger_seconds: how long a record may wait for others to share a batch; twice as long at a high rate.
             security: SASL and TLS; `hushstream.agents.security.read_security` reads them from a file.
-            topics: what is written, and where the answers are.
-            digest: of the configuration that the application goes by; the deployment there must have the same.
+            topics: topics of requests, feedback and answers.
+            digest: digest of the application's configuration; the deployment must have the same.
 
         Raises:
             PlaintextRefused: contexts and clicks would leave this machine unencrypted.
@@ -71,7 +71,7 @@ class KafkaEventLog:
         self._topics = topics
         self._digest = digest
         self._linger_seconds = linger_seconds
-        self._gatherings: dict[tuple[str, int], Gathering] = {}
+        self._lingers: dict[tuple[str, int], Linger] = {}
         self._producer: AIOKafkaProducer | None = None
         self._replacing = asyncio.Lock()
         self._replaced: set[asyncio.Task[None]] = set()
@@ -84,7 +84,7 @@ class KafkaEventLog:
         self._limited_log = RateLimitedLog(_log)
 
     async def start(self, on_answers: Callable[[int, int, bytes], None]) -> None:
-        """Connect; from now on, decisions of each partition are delivered that something is asked in.
+        """Connect. Afterwards, decisions of every partition with a request are delivered.
 
         Raises:
             AccessDenied: the client's access rules are missing.
@@ -133,19 +133,19 @@ class KafkaEventLog:
         """
         if self._producer is None:
             raise HushstreamError("client: expected it to be started (use `async with`), it is not")
-        gathering = self._gatherings.get((topic, partition))
-        if gathering is None:
-            gathering = Gathering(partial(self._send, topic, partition), self._linger_seconds)
-            self._gatherings[topic, partition] = gathering
-        return gathering.append(value)
+        linger = self._lingers.get((topic, partition))
+        if linger is None:
+            linger = Linger(partial(self._send, topic, partition), self._linger_seconds)
+            self._lingers[topic, partition] = linger
+        return linger.append(value)
 
     async def _send(self, topic: str, partition: int, values: Sequence[bytes]) -> tuple[int, int]:
-        """Append the first of these values, as many as a batch takes; returns how many, and the first one's offset.
+        """Append as many of these values as fit into a batch; returns their number, and the offset of the first.
 
         Raises:
             HushstreamError: the broker refused them.
         """
-        if self._answers is not None and topic == self._topics.asked:
+        if self._answers is not None and topic == self._topics.requests:
             # Before the questions are there: an answer may follow within a millisecond.
             await self._answers.follow(partition)
         producer = self._producer
@@ -215,7 +215,7 @@ class KafkaEventLog:
         )
 
     async def _replace(self, broken: AIOKafkaProducer) -> None:
-        """Go on with a fresh producer: a batch that failed for good has used up numbers that the broker waits for."""
+        """Continue with a new producer: the broker waits for the sequence numbers of a batch that failed for ever."""
         stop = broken.stop
         async with self._replacing:
             if self._producer is not broken:
@@ -232,13 +232,13 @@ class KafkaEventLog:
             task.add_done_callback(self._replaced.discard)
 
     def partitions(self) -> int:
-        """Partition count of what is asked, and so of its answers."""
+        """Number of partitions of requests, and so of answers."""
         return self._partitions
 
     async def stop(self) -> None:
         """Flush and close."""
         # While answers are followed: what is asked goes to the log behind that.
-        await asyncio.gather(*(gathering.flush() for gathering in self._gatherings.values()))
+        await asyncio.gather(*(linger.flush() for linger in self._lingers.values()))
         if self._reader is not None:
             self._reader.cancel()
             await asyncio.gather(self._reader, return_exceptions=True)
@@ -253,7 +253,7 @@ class KafkaEventLog:
     async def _assign(self) -> None:
         assert self._consumer is not None
         assert self._producer is not None
-        name = physical(self._prefix, self._topics.asked)
+        name = physical(self._prefix, self._topics.requests)
         if name not in await self._consumer.topics():
             raise HushstreamError(
                 f"client: expected topic {name} at {self._cluster.bootstrap}, it does not exist (or may not be read); "
@@ -261,7 +261,7 @@ class KafkaEventLog:
             )
         self._partitions = len(await self._producer.partitions_for(name))
         answers = [] if self._topics.answers is None else [physical(self._prefix, self._topics.answers)]
-        writes = {physical(self._prefix, topic): {WRITE} for topic in (self._topics.asked, *self._topics.told)}
+        writes = {physical(self._prefix, topic): {WRITE} for topic in (self._topics.requests, *self._topics.feedback)}
         await check_rights(self._cluster, {**writes, **{answer: {READ} for answer in answers}})
         # Only now: of a topic that may not be read there is nothing to be counted.
         await self._check_partitions()
@@ -269,10 +269,10 @@ class KafkaEventLog:
             await self._look_at(answers[0])
 
     async def _check_partitions(self) -> None:
-        """Refuse topics of which one was given more partitions: of those the others have none."""
+        """Refuse topics with different numbers of partitions: somebody has added some to one of them."""
         assert self._producer is not None
-        asked = self._topics.asked
-        for topic in (*self._topics.told, *filter(None, [self._topics.answers])):
+        asked = self._topics.requests
+        for topic in (*self._topics.feedback, *filter(None, [self._topics.answers])):
             found = len(await self._producer.partitions_for(physical(self._prefix, topic)))
             if found != self._partitions:
                 raise HushstreamError(
@@ -282,7 +282,7 @@ class KafkaEventLog:
                 )
 
     async def _look_at(self, topic: str) -> None:
-        """Know where the journals are, so that the first question of each need not wait for that."""
+        """Read where the journals end, so that the first request of each need not wait for that."""
         assert self._consumer is not None
         journals = [TopicPartition(topic, partition) for partition in range(self._partitions)]
         begun = [place for place, end in (await self._consumer.end_offsets(journals)).items() if end > 0]
@@ -290,7 +290,7 @@ class KafkaEventLog:
             await self._require_configuration(begun, self._digest)
 
     async def _require_configuration(self, begun: list[TopicPartition], digest: bytes) -> None:
-        """Hold the first record of one of the journals that have one against the configuration that we go by."""
+        """Compare the first record of one of the journals with the application's configuration."""
         assert self._consumer is not None
         self._consumer.assign(begun[:1])
         self._consumer.seek(begun[0], (await self._consumer.beginning_offsets(begun))[begun[0]])
@@ -351,7 +351,7 @@ def read_deployment(folder: Path, topics: Conversation, party: str = "") -> Syst
     own = conversation_of(system, party)
     if own != topics:
         raise HushstreamError(
-            f"client: expected a deployment whose applications write {topics.asked}, got {system.config.deployment}, "
-            f"where they write {own.asked}"
+            f"client: expected a deployment whose applications write {topics.requests}, got "
+            f"{system.config.deployment}, where they write {own.requests}"
         )
     return system

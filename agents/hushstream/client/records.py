@@ -141,7 +141,7 @@ class RecordClient:
     ) -> Prediction:
         """`predict` of a record that is on the lattice: one row, whose label is not sent.
 
-        Where the log refuses the record, whoever waits for it is told; asked again, it is sent again.
+        If the log refuses the record, all who wait for it get the error; a repeated call sends it again.
         """
         self._require(event_id, user, node)
         fields = {

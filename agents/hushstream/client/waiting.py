@@ -13,13 +13,14 @@ SILENT_SECONDS = 1.0
 """So long a question may lie without any record of the journal before nobody is taken to answer there."""
 
 PROBE_SECONDS = 1.0
-"""While nobody answers, one question in so many seconds goes to the log; its answer, like any other, ends the wait."""
+"""While nobody answers, one question in this number of seconds is sent; its answer, like any other, closes the
+circuit."""
 
 
 class Circuit:
     """Whether anybody answers on a partition: open while questions lie there and its journal does not grow.
 
-    Any record of the journal that counts closes it, whoever asked for it.
+    Any record of the journal that counts closes it, also an answer to somebody else.
     """
 
     def __init__(self) -> None:
@@ -96,7 +97,7 @@ class Awaited(Generic[A]):
         return cast(A, self._given)
 
     async def within(self, seconds: float | None) -> A:
-        """Wait for it, no longer than so many seconds; raises as `result`."""
+        """Wait for it, at most a number of seconds; raises as `result`."""
         if not self.done:
             loop = asyncio.get_running_loop()
             waiting: asyncio.Future[None] = loop.create_future()

@@ -1,4 +1,4 @@
-"""How the operator's tools reach a broker, and what its refusals mean in one line."""
+"""The connection of the operator's tools to a broker, and its refusals in one line."""
 
 from __future__ import annotations
 

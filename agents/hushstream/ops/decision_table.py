@@ -1,4 +1,4 @@
-"""A deployment's own log as a table of decisions, for whoever judges another policy on it.
+"""A deployment's own log as a table of decisions, to judge another policy on it.
 
 One row a decision that the model's answer made: what was known, which arm was shown, with which propensity, and what
 came of it. A row is taken where what it says is known and was drawn as it says:
@@ -184,15 +184,15 @@ def decision_table(logs: LogCopy, system: System, party: str = "", in_shadow: bo
     answers, rules = conversation.answers, system.requests
     if conversation != DECISIONS.of(party) or answers is None or not isinstance(rules, ContextRules):
         raise HushstreamError(f"deployment {system.config.deployment}: expected one that decides, got another")
-    (told,) = conversation.told
+    (told,) = conversation.feedback
     items = _items_of(rules, logs)
     wait_ms = _wait_ms(system)
     numbers: dict[str, int] = {}
     left_out: Counter[str] = Counter()
     rows: list[Row] = []
     for partition, decided in logs.of_topic(answers):
-        asked = logs.part((conversation.asked, partition))
-        contexts = _contexts(asked, conversation.asked, partition, rules, numbers)
+        asked = logs.part((conversation.requests, partition))
+        contexts = _contexts(asked, conversation.requests, partition, rules, numbers)
         ends_ms = max((record.timestamp_ms for record in asked.records), default=0)
         said = _feedback(logs.part((told, partition)), contexts, wait_ms)
         for answer, position in _answers(decided):

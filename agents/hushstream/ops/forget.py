@@ -23,7 +23,7 @@ from typing import Any
 from hushstream.agents.errors import AccessDenied
 from hushstream.client.kafka import KafkaEventLog
 from hushstream.client.logs.event_log import EventLog
-from hushstream.engine.declare.conversation import asked_of, conversation_of
+from hushstream.engine.declare.conversation import conversation_of, reader_of_requests
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.ops.connection import Connection
@@ -141,20 +141,20 @@ async def forget_async(log: EventLog, system: System, user: str, wait_seconds: f
     waiting = _Waiting()
 
     def on_answers(partition: int, offset: int, value: bytes) -> None:
-        waiting.note(partition, _read_to(value, topics.asked))
+        waiting.note(partition, _read_to(value, topics.requests))
 
     await log.start(on_answers)
     try:
         value = codec.encode("Forget", {"user": user, "config_digest": system.digest})
         homes = system.erasure.homes(user, log.partitions())
-        places = tuple([(home, await log.append(topics.asked, home, value)) for home in homes])
+        places = tuple([(home, await log.append(topics.requests, home, value)) for home in homes])
         waiting.begin(places)
         done = None if topics.answers is None else await _within(waiting.folded, wait_seconds)
     finally:
         await log.stop()
-    role = asked_of(system, topics.asked).name
+    role = reader_of_requests(system, topics.requests).name
     stays, waits = system.erasure.stays, what_waits(system, party)
-    return Forgotten(system.config.deployment, topics.asked, places, role, done, stays, waits)
+    return Forgotten(system.config.deployment, topics.requests, places, role, done, stays, waits)
 
 
 class _Waiting:
@@ -189,12 +189,13 @@ def _require_learners(system: System) -> None:
 def what_waits(system: System, party: str = "") -> tuple[str, ...]:
     """What is gone only after a while."""
     kept = {topic.name: (topic.retention_ms or 0) / _DAY_MS for topic in _naming(system, party)}
+    requests = conversation_of(system, party).requests
     return (
         *(
             f"their records on {name}: {count_text(days, 'day', 'g')} from when they were written"
             for name, days in kept.items()
         ),
-        f"the tombstone itself, with their name: {count_text(kept[conversation_of(system, party).asked], 'day', 'g')}",
+        f"the tombstone itself, with their name: {count_text(kept[requests], 'day', 'g')}",
         *system.erasure.waits,
         "copies outside (exports, backups): `hushstream forget --export` rewrites an export",
     )
@@ -218,7 +219,7 @@ def erase_export(directory: Path, system: System, user: str, party: str = "") ->
     """
     _require_user(user)
     logs = open_export(directory)
-    asked = (record for _, part in logs.of_topic(conversation_of(system, party).asked) for record in part.records)
+    asked = (record for _, part in logs.of_topic(conversation_of(system, party).requests) for record in part.records)
     until_ms = max((record.timestamp_ms for record in asked if _is_tombstone(record, user)), default=None)
     if until_ms is None:
         raise ExportRefused(

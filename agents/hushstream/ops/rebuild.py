@@ -1,4 +1,4 @@
-"""Marks that were lost, made again from the journals: at the price of a new epoch (PRIVACY rule 7).
+"""Makes lost marks again from the journals, at the price of a new epoch (PRIVACY rule 7).
 
 Without its marks nobody can tell whether a journal is what was released from, or an older copy of it. A journal says
 how far it goes; that it went no further once, nothing does. So a mark of a new generation is written for each partition

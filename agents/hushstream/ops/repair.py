@@ -1,4 +1,4 @@
-"""What somebody else has put into the topics that roles follow, and saying of it that it is known.
+"""Lists foreign records in the topics that roles follow, and marks them as known.
 
 Readers skip such records by themselves (`hushstream.engine.journal.chain`), so nothing has to be removed. What is left
 to do is to find who may write there, and to say that the records are known: `verify` calls a record of a journal that

@@ -1,4 +1,4 @@
-"""Lets the offsets of an input that was deleted and made again go on where roles had come to in the old one.
+"""Advances the offsets of an input that was deleted and made again to those that roles have reached in the old one.
 
 A role's positions never go back: a journal names its inputs by offsets, once. In a topic that was made again offsets
 begin at 0, so the role refuses it (`hushstream.agents.errors.replaced`). Here the new log is filled with empty records

@@ -1,15 +1,14 @@
 """Many counters in one: a block for each user, every leaf in one block only.
 
-Each block is a digit tree of `hushstream.counting.tree` with a leaf clock and node addresses of its own (the
-address's cell is the block's number), held in arrays over all blocks. Within a batch the leaves of one block are
-summed into one leaf of it: a closed batch.
+Each block is a digit tree of `hushstream.counting.tree` with its own leaf count and node addresses (the block's number
+is the cell of the address). Arrays hold all blocks. The leaves of one block in a batch are summed into one leaf.
 
-Privacy: the factorisation of all blocks together is block-diagonal, and the proof of `counting.counter` holds for
-it as it stands: a leaf is in ``levels`` nodes, all of its own block, and the releases of all blocks before it do
-not change, whatever they made others choose. So an event costs what it costs in one counter (parallel composition
-over blocks), however many blocks there are. Which block a leaf is in is public, as is how many leaves it has.
+Privacy: the factorisation of all blocks together is block-diagonal, and the proof of `counting.counter` holds without
+change: a leaf is in ``levels`` nodes, all of its own block, and earlier releases of all blocks do not change, whatever
+others chose because of them. So an event costs the same as in one counter (parallel composition over blocks), for any
+number of blocks. The block of a leaf, and the number of leaves of a block, are public.
 
-Nodes are drawn before their leaves are there, as in each such tree: what was said of a rollback there holds here.
+Nodes are drawn before their leaves are there, as in every such tree, so the same holds after a rollback as there.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ STATE_VERSION = 1
 _STATE_HEAD = struct.Struct("<BQ")
 _DIGITS_PER_DRAW = 16
 _ERASED = -1
-"""In place of a clock: such a block takes no leaf, and is a zero without noise."""
+"""Replaces the leaf count of an erased block, which takes no leaf and is a zero without noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +45,8 @@ class BlockPlan:
     """A group of equal counters before any leaf.
 
     Attributes:
-        plan: of each block; its horizon is that of one block.
-        blocks: how many there are, N.
+        plan: plan of each block; its horizon is that of one block.
+        blocks: number of blocks, N.
     """
 
     plan: NegativeDigitTree
@@ -72,7 +71,7 @@ class BlockPlan:
 
     @property
     def groups_per_block(self) -> int:
-        """Sibling groups of a tree whose noise comes from one keyed stream: few, for there are many trees."""
+        """Number of sibling groups of a tree with one keyed stream; small, because there are many trees."""
         return max(1, _DIGITS_PER_DRAW // self.plan.base)
 
     @property
@@ -96,7 +95,7 @@ class BlockPlan:
         deployment: Deployment = "hosted",
         zone: str = "counter",
     ) -> Guarantee:
-        """What all releases of all blocks promise: per unit that of one counter; see `Plan.guarantee`.
+        """The guarantee of all releases of all blocks: for each unit it is that of one counter; see `Plan.guarantee`.
 
         A person with c events, in whatever blocks, is priced by ``units_in_life=c``.
         """
@@ -120,7 +119,7 @@ class BlockPlan:
         return BlockCounters(self, self._nodes(key, address))
 
     def restore(self, key: Key, address: NoiseAddress, state: bytes) -> BlockCounters:
-        """The group that gave ``state``, going on as if it had never stopped.
+        """Restore the group from ``state``; it continues as if it had never stopped.
 
         Raises:
             BadState: damaged, or of another plan, key or address.
@@ -141,7 +140,11 @@ class BlockPlan:
 
 
 class BlockCounters:
-    """Running blocks. State: a clock and a sum for each; beside it up to ``levels * base`` noise rows a block."""
+    """Running blocks.
+
+    The state is a leaf count and a sum for each block; besides, up to ``levels * base`` noise rows for each block are
+    cached.
+    """
 
     def __init__(self, plan: BlockPlan, source: CellSource) -> None:
         """Before the first leaf, on a source of noise."""
@@ -169,7 +172,7 @@ class BlockCounters:
         return np.maximum(self._clocks, 0)
 
     def add(self, blocks: NDArray[np.int64], leaves: NDArray[np.int64]) -> None:
-        """Take a batch: the leaves of one block are one leaf of it, their sum.
+        """Take a batch. The sum of all rows of one block is one leaf of this block.
 
         Args:
             blocks: int64 (n,), from 0 to N-1: whose leaf each row is.
@@ -195,7 +198,7 @@ class BlockCounters:
         self._moved[touched] = True
 
     def release(self) -> NDArray[np.int64]:
-        """The noised sum of every block, int64 (N, dimension); asking again gives the same bytes.
+        """The noised sum of every block, int64 (N, dimension); a second call gives the same bytes.
 
         A block without leaves is a public zero and has no noise.
         """
@@ -217,7 +220,7 @@ class BlockCounters:
         return np.asarray(self._sums[blocks] + self._noise[blocks])
 
     def release_each(self, blocks: NDArray[np.int64], leaves: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Take every row as a leaf of its own, in order, and release its block after it: int64 (n, dimension).
+        """Take every row as one leaf, in order, and release its block after it: int64 (n, dimension).
 
         As n times `add` of one row and `release_of` its block.
 
@@ -240,10 +243,10 @@ class BlockCounters:
         return released
 
     def erase(self, block: int) -> None:
-        """Drop what a block holds, for good: it is a public zero from here on and takes no leaf again.
+        """Delete the content of a block for ever: it is a public zero from here on and takes no further leaf.
 
-        Under the noise of its nodes other sums were released. A release of what comes later, or of a sum that became
-        zero, would have that noise in common with them, and the difference would tell the sums.
+        Other sums were released under the noise of its nodes. A later release with the same noise, also of a sum that
+        became zero, would reveal the difference of these sums.
 
         Raises:
             BadLeaves: no such block.

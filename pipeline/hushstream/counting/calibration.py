@@ -1,4 +1,4 @@
-"""From a budget to the noise of one node, and from that noise back to the price of one leaf."""
+"""Computes the noise of one node from a budget, and the price of one leaf from that noise."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ class PureEpsilon:
 
     @property
     def rho_micro(self) -> int | None:
-        """None: a pure epsilon is priced as one, and converted where rhos are added."""
+        """None: a pure epsilon has no rho here; filters that add rhos convert it."""
         return None
 
     def node_noise(self, levels: int, sensitivity: int, dimension: int) -> NodeNoise:

@@ -1,12 +1,12 @@
-"""Counters on a binary tree whose nodes are drawn when their leaves are all there, each over what came until then.
+"""Counters on a binary tree whose nodes are drawn when all their leaves have come, each over the history until then.
 
 Node (l, i) holds the leaves i 2^l + 1 to (i + 1) 2^l and is first used by the release after the last of them, by the
-prefix walk of the binary digits. So it can be drawn at that step, and its address holds the history at that step: the
-keyed running digest of all leaves so far, and of what they come from (`nodes.NodeSource.histories`).
+prefix walk of the binary digits. So it can be drawn at that step, and its address holds the history at that step: a
+keyed running digest of all leaves so far, and of their origins (`nodes.NodeSource.histories`).
 
-A journal that is rolled back to t leaves and goes on over others therefore shares with its lost branch the noise of
-nodes that were complete by then, under the same leaves, and no other: the releases of both branches together are those
-of one counter in which a leaf is in at most 2 h nodes, h of each branch. They cost 2 epsilon (or 2 rho), one more than
+Suppose that a journal is rolled back to t leaves and continues with other ones. It shares with its lost branch only the
+noise of nodes that were complete before, with the same leaves. So the releases of both branches together are those of
+one counter in which a leaf is in at most 2 h nodes, h of each branch. They cost 2 epsilon (or 2 rho), twice the price
 without the fork; `deploy/docs/proofs.md` has the proof, and what holds for k forks.
 """
 
@@ -34,7 +34,7 @@ class CompletedCounter(DrawingCounter):
 
     @abstractmethod
     def _rounded(self, fine: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Sums of what is held, in lattice units."""
+        """Sums of the kept noise, in lattice units."""
 
     def _noise(self) -> NDArray[np.int64]:
         return self._rounded(sum(self._held.values(), np.zeros(self.plan.dimension, dtype=np.int64)))
@@ -58,13 +58,16 @@ class CompletedCounter(DrawingCounter):
 
 
 class BinaryCounter(CompletedCounter):
-    """The papers' counter: the noise of a release is the sum of its nodes'; what no release uses is not drawn."""
+    """The papers' counter: the noise of a release is the sum of its nodes' noise.
+
+    Nodes that no release uses are not drawn.
+    """
 
     def _rounded(self, fine: NDArray[np.int64]) -> NDArray[np.int64]:
         return fine
 
     def _fresh(self, end: int) -> list[tuple[int, int]]:
-        """The nodes that the release after ``end`` leaves uses and that are not held."""
+        """The nodes that the release after ``end`` leaves uses and that are not kept yet."""
         fresh, level = [], 0
         while end >> level << level > self.leaves:
             if end >> level & 1:
@@ -81,7 +84,7 @@ class BinaryCounter(CompletedCounter):
         self._hold(end, fresh)
 
     def _hold(self, end: int, fresh: dict[int, NDArray[np.int64]]) -> None:
-        """Hold what the release after ``end`` leaves uses: fresh nodes, and of those held the ones that it shares."""
+        """Keep the nodes that the release after ``end`` leaves uses, new ones and kept ones."""
         used = [level for level in range(end.bit_length()) if end >> level & 1]
         self._held = {level: fresh[level] if level in fresh else self._held[level] for level in used}
 

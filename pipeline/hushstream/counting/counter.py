@@ -1,18 +1,18 @@
-"""One interface for every counter: a plan (what is promised, at which error) and the counter that runs it.
+"""One interface for every counter: a plan (with its guarantee and error), and the counter that runs it.
 
-A leaf is one integer vector: one event, or one closed batch. After t leaves a counter can release their sum
-plus noise. All sums are exact int64 arithmetic and all noise is a function of the key and the leaves until then, so a
-release is too: asking twice, or after a crash, gives the same bytes. Where a node is drawn over the history of its
-leaves (`Plan.reaches_ahead` is false), other leaves have other, independent noise, so the z below are one draw each for
-whatever the leaves are, as if thrown afresh.
+A leaf is one integer vector: one event, or one closed batch. After t leaves a counter can release their sum plus noise.
+All sums are exact int64 arithmetic and all noise is a function of the key and the leaves until then, so a release is
+such a function, too: a second call, also after a crash, gives the same bytes. If nodes are drawn over the history of
+their leaves (`Plan.reaches_ahead` is false), other leaves have other, independent noise. So each z below is one draw,
+as if it were drawn freshly for these leaves.
 
-Why releases may choose later leaves (adaptivity). A tree counter releases A x + L z, where x are the leaves, z
-the noise of the nodes, A the lower triangle of ones, and A = L R with R the 0-1 matrix that says which leaf is
-in which node. Let neighbours differ in leaf j, by v (which may depend on all releases before j). Couple the
-noise z of one with z + R_j v' , v' = -v, of the other (R_j: column j of R). Then every release is the same:
-L (z + R_j v') = L z + A_j v', and A_j is 1 from j on, where the sums differ by v, and 0 before j. So releases
-before j, and with them whatever they made others choose, v included, do not change. For c leaves j_1 < j_2 < ...
-of one person the shift is s(z) = sum_i R_{j_i} v'_i, where v'_i depends on releases before j_i alone. Its price:
+Why releases may choose later leaves (adaptivity). A tree counter releases A x + L z, where x are the leaves, z the
+noise of the nodes, A the lower triangle of ones, and A = L R with R the 0-1 matrix that says which leaf is in which
+node. Let neighbours differ in leaf j, by v (which may depend on all releases before j). Couple the noise z of one with
+z + R_j v' , v' = -v, of the other (R_j: column j of R). Then every release is the same: L (z + R_j v') = L z + A_j v',
+and A_j is 1 from j on, where the sums differ by v, and 0 before j. So releases before j do not change, and neither does
+anything that was chosen because of them, also v. For c leaves j_1 < j_2 < ... of one person the shift is s(z) = sum_i
+R_{j_i} v'_i, where v'_i depends on releases before j_i alone. Its price:
 
 * The maps z -> z + k s(z), k a whole number, are one to one: releases before j_1 are those of z, so v'_1 is known
   from the result; take k R_{j_1} v'_1 back, and releases before j_2 are those of z; and so on.
@@ -91,16 +91,16 @@ class Plan(ABC):
     Attributes:
         budget: epsilon or rho for the whole stream of releases.
         dimension: coordinates of a leaf.
-        sensitivity: how far one unit moves its leaf, in lattice units, in the budget's norm (L1 or L2,
-            rounded up): of the *leaf*; the counter adds what its own structure costs.
-        horizon: T_max, the most leaves that it will ever take.
+        sensitivity: largest change of its *leaf* by one unit, in lattice units, in the budget's norm (L1 or L2, rounded
+            up); the counter adds the cost of its own structure.
+        horizon: T_max, the largest number of leaves.
     """
 
     mechanism: ClassVar[str]
     source: ClassVar[str]
     reaches_ahead: ClassVar[bool] = False
-    """Whether a release needs nodes whose leaves are not all there: their noise cannot follow from what they hold, and
-    a counter that was rolled back would meet it again under other leaves."""
+    """Whether a release needs nodes before all their leaves have come. The noise of such a node cannot depend on its
+    leaves, so a counter that was rolled back would use it again with other leaves."""
 
     budget: Budget
     dimension: int = 1
@@ -133,14 +133,17 @@ class Plan(ABC):
         """Nodes that hold one leaf, at most (1 where there is no tree)."""
 
     @property
-    @abstractmethod
     def noise(self) -> NodeNoise:
-        """Law of the noise on one coordinate of one node."""
+        """Law of the noise on one coordinate of one node; a leaf is in at most ``levels`` nodes."""
+        return self.budget.node_noise(self.levels, self.sensitivity, self.dimension)
 
     @property
-    @abstractmethod
     def changed_draws(self) -> int:
-        """How many draws differ, at most, between neighbours: each adds its residue to delta."""
+        """Largest number of draws that differ between neighbours: those of all nodes that hold the leaf.
+
+        Each adds its residue to delta.
+        """
+        return self.levels * (self.dimension // self.noise.coordinates)
 
     @property
     def parameters(self) -> dict[str, Parameter]:
@@ -182,7 +185,7 @@ class Plan(ABC):
         deployment: Deployment = "hosted",
         zone: str = "counter",
     ) -> Guarantee:
-        """What the whole stream of releases promises.
+        """The guarantee of the whole stream of releases.
 
         Args:
             neighbours: relation and unit; by default an event against null.
@@ -218,7 +221,7 @@ class Plan(ABC):
 
     @abstractmethod
     def open_on(self, nodes: NodeSource) -> Counter:
-        """A counter before its first leaf, on any source of noise (`open` gives the keyed one)."""
+        """A counter before its first leaf, on any source of noise (`open` uses the keyed one)."""
 
     def open(self, key: Key, address: NoiseAddress) -> Counter:
         """A counter before its first leaf.
@@ -230,12 +233,12 @@ class Plan(ABC):
         return self.open_on(self._nodes(key, address))
 
     def open_cells(self, key: Key, address: NoiseAddress, cells: Iterable[int]) -> list[Counter]:
-        """Counters beside one another, each as `open` gives it for a cell of the address; cheaper than one by one."""
+        """Counters for several cells of the address, each as by `open`, but faster."""
         nodes = self._nodes(key, address)
         return [self.open_on(nodes.of_cell(cell)) for cell in cells]
 
     def restore(self, key: Key, address: NoiseAddress, state: bytes) -> Counter:
-        """The counter that gave ``state``, going on as if it had never stopped.
+        """Restore the counter from ``state``; it continues as if it had never stopped.
 
         Raises:
             BadState: damaged, or of another plan, key or address.
@@ -274,8 +277,8 @@ class Counter(ABC):
 
         Args:
             leaves: int64 (n, dimension), lattice units, each within the plan's sensitivity.
-            origin: names what they come from, by its public identity: leaves that are equal by chance so have noise of
-                their own, and that noise is equal tells nobody that leaves are.
+            origin: public identity of the leaves' source. So leaves of different sources that are equal by chance have
+                different noise, and equal noise does not reveal equal leaves.
 
         Raises:
             BadLeaves: another type or shape, or a sum that could leave 64 bits. Nothing is taken then.
@@ -303,14 +306,17 @@ class Counter(ABC):
 
     @property
     def exact(self) -> NDArray[np.int64]:
-        """The sum of all leaves without noise, int64 (dimension,): for an epoch that noises it again, and no other."""
+        """The sum of all leaves without noise, int64 (dimension,).
+
+        Only an epoch that adds new noise to it may use it.
+        """
         return self._sum.copy()
 
     def release(self) -> Release:
-        """The noised sum of all leaves so far; asking again gives the same bytes.
+        """The noised sum of all leaves so far; a second call gives the same bytes.
 
         Raises:
-            BadLeaves: before the first leaf there is nothing to release.
+            BadLeaves: there is no leaf yet.
         """
         if not self.leaves:
             raise BadLeaves("release: expected at least one leaf, got none")
@@ -365,7 +371,7 @@ class Counter(ABC):
         self._admit_size(largest_size(leaves) * len(leaves) if len(leaves) else 0, steps)
 
     def _admit_size(self, more: int, steps: int) -> None:
-        """`_admit` of leaves, fit in type and shape, that move no sum by more than ``more``."""
+        """`_admit` of leaves of valid type and shape that move no sum by more than ``more``."""
         if self.leaves + steps > self.plan.horizon:
             raise HorizonReached(
                 f"counter: expected at most {self.plan.horizon} leaves, got {self.leaves} and {steps} more"
@@ -386,7 +392,7 @@ class Counter(ABC):
 
     @abstractmethod
     def _dump_extra(self) -> bytes:
-        """What the noise needs beside the number of leaves."""
+        """The state of the noise besides the number of leaves."""
 
     @abstractmethod
     def _load_extra(self, extra: bytes) -> None:

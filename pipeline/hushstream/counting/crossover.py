@@ -1,4 +1,4 @@
-"""Fresh noise for each window, or one counter over all of them: computed from the configuration alone.
+"""Chooses between fresh noise for each window and one counter over all windows, from the configuration alone.
 
 A running total over windows that each have fresh noise sums that noise: after t windows its variance is t times
 that of one window. A counter's grows with the logarithm of the horizon, but its noise is larger from the first
@@ -22,7 +22,7 @@ from hushstream.privacy.amounts import Number
 ReleaseChoice = Literal["fresh", "counter"]
 
 _MOST_FADED = 1 << 16
-"""Windows over which choices are compared where windows fade."""
+"""Largest number of windows for the comparison if windows fade."""
 
 
 def fresh_rmse(epsilon: Number, windows: int, sensitivity: int = 1) -> float:
@@ -62,13 +62,12 @@ def counter_rmse(epsilon: Number, windows: int, horizon: int = DEFAULT_HORIZON, 
 def choose_release(
     epsilon: Number, expected_windows: int, horizon: int = DEFAULT_HORIZON, sensitivity: int = 1, fade: float = 1.0
 ) -> ReleaseChoice:
-    """``counter`` where its running total is the more exact one over the expected windows, else ``fresh``.
+    """``counter`` if its running total has the smaller error over the expected windows, else ``fresh``.
 
     Where windows fade, the weighed totals are compared: of fresh windows fade^(2 (t - s)) v each, v the variance of
     one, of a counter `NegativeDigitTree.faded_changes`; over at most 65,536 windows.
 
-    Nothing that was observed enters, so the choice itself tells nothing. Equal errors choose ``fresh``: it keeps
-    no state.
+    The choice uses no observations, so it reveals nothing. If errors are equal it is ``fresh``, which keeps no state.
 
     Args:
         epsilon: of a slot.

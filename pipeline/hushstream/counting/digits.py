@@ -1,4 +1,4 @@
-"""Numbers with negative digits: how many levels a tree needs, and how many nodes its releases add up.
+"""Numbers with negative digits, which give the levels of a tree and the number of nodes in its releases.
 
 With base b every whole number from 0 to (b//2) (b^h - 1) / (b - 1) is, in one way, the sum of d_i b^i over
 i < h with digits d_i from -((b-1)//2) to b//2. Base 2 has the digits 0 and 1: the binary tree.
@@ -37,7 +37,7 @@ def lowest(base: int) -> int:
 
 
 def shift(base: int, levels: int) -> int:
-    """What is added to a number so that its ordinary digits are d_i + (b-1)//2, all from 0 to b-1."""
+    """The number to add so that ordinary digits are d_i + (b-1)//2, all from 0 to b-1."""
     return int(lowest(base) * ((base**levels - 1) // (base - 1)))
 
 

@@ -1,7 +1,8 @@
-"""Counters that draw noise for a leaf once it is there: what they ask for, and many of them in one draw.
+"""Counters that draw the noise of a leaf when it has come, many counters in one draw.
 
-A draw of few integers costs little beside the calls around it, so counters that take leaves at the same time (one for
-each user) ask for what they need first, and all of it is drawn in one pass: the same integers as one after the other.
+A draw of few integers is cheap compared with the calls around it. So counters that take leaves at the same time (one
+for each user) first list the nodes that they need, and one pass draws all of them. The integers are the same as one
+after the other.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from hushstream.counting.sums import require_leaves, row_sizes
 
 
 class Wanted(NamedTuple):
-    """Nodes by their places, and the history that names each one's noise."""
+    """Nodes by their places, each with the history in its noise address."""
 
     places: Sequence[tuple[int, ...]]
     histories: Sequence[bytes]
 
 
 class DrawingCounter(Counter):
-    """Keeps the history of its leaves; its noise is drawn in one request for all leaves that come together."""
+    """Keeps the history of its leaves. The noise of all leaves that come together is drawn in one request."""
 
     def __init__(self, plan: Plan, nodes: NodeSource) -> None:
         """Before the first leaf."""
@@ -36,11 +37,11 @@ class DrawingCounter(Counter):
 
     @abstractmethod
     def _wanted(self, leaves: NDArray[np.int64], histories: Sequence[bytes]) -> Wanted:
-        """What the release after ``leaves`` needs beside what is held; ``histories`` has one for each."""
+        """The nodes that the releases after ``leaves`` need and that are not kept; ``histories`` has one for each."""
 
     @abstractmethod
     def _receive(self, leaves: NDArray[np.int64], drawn: NDArray[np.int64]) -> None:
-        """Hold what was wanted, int64 (places, dimension), before the leaves are counted."""
+        """Keep the noise of the wanted nodes, int64 (places, dimension), before the leaves are counted."""
 
     def _took(self, leaves: NDArray[np.int64], origin: bytes) -> list[bytes]:
         """The history after each of these leaves."""
@@ -52,7 +53,7 @@ class DrawingCounter(Counter):
     def _receive_together(
         counters: Sequence[DrawingCounter], leaves: Sequence[NDArray[np.int64]], drawn: Sequence[NDArray[np.int64]]
     ) -> None:
-        """`_receive` of many counters of one plan, one leaf each; for a kind that can do it in one pass."""
+        """`_receive` for many counters of one plan, one leaf each, for kinds that can do it in one pass."""
         for counter, leaf, part in zip(counters, leaves, drawn, strict=True):
             counter._receive(leaf, part)
 
@@ -62,7 +63,7 @@ class DrawingCounter(Counter):
 
 
 def add_together(counters: Sequence[DrawingCounter], leaves: NDArray[np.int64], origins: Sequence[bytes]) -> None:
-    """Give each of some different counters of one plan its leaf, as `Counter.add` does, with one draw for all.
+    """Add one leaf to each of several counters of one plan, as `Counter.add` does, with one draw for all.
 
     Args:
         counters: at least one.

@@ -1,4 +1,4 @@
-"""What the counters refuse. No message repeats a leaf, a sum or noise."""
+"""Errors of the counters. No message repeats a leaf, a sum or noise."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hushstream.schemas.errors import HushstreamError
 
 
 class CountingError(HushstreamError):
-    """A counter that cannot do what was asked; says what was expected and what came."""
+    """A counter cannot do this. The message says what was expected and what was given."""
 
 
 class BadPlan(CountingError):

@@ -10,9 +10,9 @@ It is computed in whole numbers, rounded down, with guard bits: floor((y + z + f
 whole number c to z and to y adds c to the result. So what is computed from noises is what would be computed from
 noised sums, less the exact sum: the releases, rounding included, are a function of the noised nodes R x + z.
 
-Sensitivity: the nodes of the binary tree, so L1 norm h and L2 norm sqrt(h) for the horizon's h levels. Only
-nodes that are complete enter a release, and the shift of `counting.counter` moves no release before leaf j: no
-node that holds j is complete before it. Each is drawn when it is complete, over the history until then
+Sensitivity: the nodes of the binary tree, so L1 norm h and L2 norm sqrt(h) for the horizon's h levels. Only complete
+nodes are part of a release, and no node that holds leaf j is complete before it. So the shift of `counting.counter`
+moves no release before leaf j. Each node is drawn when it is complete, over the history until then
 (`counting.completed`).
 
 Source: Honaker 2015 (Efficient Use of Differentially Private Binary Trees), section 3.
@@ -28,7 +28,6 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.counting.calibration import NodeNoise
 from hushstream.counting.completed import CompletedCounter
 from hushstream.counting.counter import Counter, Factorisation, Plan
 from hushstream.counting.digits import levels_for
@@ -44,7 +43,7 @@ _SAFE_BITS = 52
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HonakerTree(Plan):
-    """Binary tree, estimated from below."""
+    """Binary tree with estimates from below."""
 
     mechanism: ClassVar[str] = "binary tree, estimated from below"
     source: ClassVar[str] = "Honaker 2015"
@@ -57,16 +56,6 @@ class HonakerTree(Plan):
     def levels(self) -> int:
         """Levels of the horizon's binary tree, h."""
         return levels_for(2, self.horizon)
-
-    @property
-    def noise(self) -> NodeNoise:
-        """A leaf is in at most ``levels`` nodes."""
-        return self.budget.node_noise(self.levels, self.sensitivity, self.dimension)
-
-    @property
-    def changed_draws(self) -> int:
-        """All draws of the nodes that hold the leaf."""
-        return self.levels * (self.dimension // self.noise.coordinates)
 
     @property
     def guard_bits(self) -> int:

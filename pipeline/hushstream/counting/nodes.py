@@ -1,8 +1,8 @@
-"""Where a counter's noise comes from: a keyed stream for one node over what came until then, or for a block of nodes.
+"""The source of a counter's noise: a keyed stream for one node over the history of leaves, or for a block of nodes.
 
-What is drawn when its leaves are all there, or for one leaf, is named by its place and by the *history*: a keyed digest
-that runs over all leaves. Counters that need a node before its leaves are all there (`counting.tree`) can name it by
-its place alone, and draw small blocks of neighbouring nodes ahead.
+If noise is drawn after all its leaves have come, or for one leaf, its address has the node's place and the *history*, a
+keyed running digest of all leaves. Counters that need a node before all its leaves have come (`counting.tree`) can only
+use its place, and draw small blocks of neighbouring nodes ahead.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from hushstream.privacy.mechanisms.noise import KeyedStream, NoiseAddress, Param
 PURPOSE = "counter-node"
 HISTORY_BYTES = DIGEST_BYTES
 NO_HISTORY = bytes(HISTORY_BYTES)
-"""Before the first leaf."""
+"""The history before the first leaf."""
 
 
 class NodeSource(Protocol):
-    """Gives the noise of nodes: the same place and history, the same integers, always."""
+    """Gives the noise of nodes. The same place and history always give the same integers."""
 
     def draw(self, blocks: Sequence[tuple[int, ...]], nodes: int) -> NDArray[np.int64]:
-        """Noise of the ``nodes`` nodes of each block, whatever their leaves, int64 (blocks, nodes, dimension)."""
+        """Noise of the ``nodes`` nodes of each block, independent of leaves, int64 (blocks, nodes, dimension)."""
 
     def draw_over(self, places: Sequence[tuple[int, ...]], histories: Sequence[bytes]) -> NDArray[np.int64]:
         """Noise of single nodes, each over the history beside it, int64 (places, dimension)."""
 
     def streams(self, places: Sequence[tuple[int, ...]], histories: Sequence[bytes]) -> Sequence[KeyedStream]:
-        """What `draw_over` draws from: for whoever draws for many counters in one pass."""
+        """The streams of `draw_over`, for a caller that draws for many counters in one pass."""
 
     def histories(self, before: bytes, leaves: NDArray[np.int64], origin: bytes) -> list[bytes]:
-        """The history after each leaf; ``origin`` names what they come from, so that equal leaves are told apart."""
+        """The history after each leaf; ``origin`` names their source, so that equal leaves of two sources differ."""
 
 
 class CellSource(Protocol):
@@ -52,7 +52,7 @@ class CellSource(Protocol):
 
 
 class _NodeStream(KeyedStream):
-    """`KeyedStream` of an address that is encoded already."""
+    """`KeyedStream` of an address that is already encoded."""
 
     __slots__ = ()
 
@@ -64,10 +64,10 @@ class _NodeStream(KeyedStream):
 
 
 class KeyedNodes:
-    """The source of a running counter: the block is a part of the noise address.
+    """The source of a running counter; the block is part of the noise address.
 
-    Draws differ in node, cell and content alone, which come late in the encoded address: what is before is encoded
-    once.
+    Draws differ in node, cell and content alone, which are at the end of the encoded address, so the beginning is
+    encoded once.
     """
 
     __slots__ = ("_address", "_cell", "_dimension", "_head", "_key", "_noise")

@@ -1,4 +1,4 @@
-"""A counter's state as it is kept: its bytes under a keyed digest that names the counter they belong to."""
+"""A counter's stored state: its bytes with a keyed digest, which also covers the counter's identity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The guarantee of a counter as an object."""
+"""The guarantee of a counter."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Neighbours:
         unit: in words.
         any_content: True when the plan's sensitivity bounds one content against any other (not only against
             null); then a report against another costs no more than against null.
-        leaves: in how many leaves one unit may be; the norms of its moves add up to the sensitivity at most, so the
-            triangle inequality makes a node's bound that of one leaf, and only the drawn integers are more.
-        step: what the sensitivity is counted in.
+        leaves: largest number of leaves of one unit. The norms of its moves add up to at most the sensitivity, so by
+            the triangle inequality a node's bound is that of one leaf, and only more drawn integers differ.
+        step: unit of the sensitivity.
     """
 
     relation: str = "null-slot: neighbours differ in the content of one event, a report or null"
@@ -46,7 +46,7 @@ def counter_guarantee(
     deployment: Deployment,
     zone: str,
 ) -> Guarantee:
-    """Put a counter's promise together; see `hushstream.counting.counter` for its proof.
+    """Make a counter's guarantee; see `hushstream.counting.counter` for its proof.
 
     Raises:
         BadPlan: units out of range.

@@ -1,4 +1,4 @@
-"""Exact sums of leaves: what is refused before anything is added, and the additions."""
+"""Exact sums of leaves: checks before the addition, and the additions."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def bound_after(bound: int, sums: NDArray[np.int64], leaves: NDArray[np.int64]) 
     """A bound on the size of every sum once ``leaves`` are added.
 
     Args:
-        bound: one that holds before.
+        bound: a bound before the addition.
         sums: the sums before.
-        leaves: what will be added, whatever rows go to whatever sum.
+        leaves: the leaves to add, for any assignment of rows to sums.
 
     Raises:
         BadLeaves: a sum could leave 2^62.

@@ -1,15 +1,13 @@
 """Digit trees: the binary tree of the papers, and the tree with negative digits that is the pure-epsilon default.
 
-At level i the numbers are cut into nodes of b^i leaves. Written with digits from -((b-1)//2) to b//2, t leads
-from 0 over the multiples of b^i to t: digit d_i adds the next d_i nodes of level i, or takes back the last
-|d_i| ones. So the noise of the release after t leaves is a signed sum of sum_i |d_i| nodes. A node that reaches
-beyond t is no look into the future: what is released is the exact sum plus that signed noise.
-
-Such a node is drawn before its leaves are all there, so content cannot name it, and a counter that goes on from an
-older state over other leaves would meet its noise again: after b^l leaves two branches would differ by exactly what
-their leaves differ by. So whoever cannot confirm that nothing was released beyond a state opens an epoch, with noise of
-its own, at its price (`hushstream.engine.machine.ReleasingMachine.request_epoch`). The binary tree has no such node:
-`counting.completed`.
+At level i the numbers are cut into nodes of b^i leaves. Written with digits from -((b-1)//2) to b//2, t leads from 0
+over the multiples of b^i to t: digit d_i adds the next d_i nodes of level i, or takes back the last |d_i| ones. So the
+noise of the release after t leaves is a signed sum of sum_i |d_i| nodes. A node may reach beyond t, because only its
+noise is used: a release is the exact sum plus this signed noise. Such a node is drawn before all its leaves have come,
+so its address cannot depend on its content. A counter that continued from an older state with other leaves would use
+its noise again, and after b^l leaves the difference of the two branches would be exactly that of their leaves. So a
+worker that cannot confirm that nothing was released after a state opens an epoch with new noise, at its price
+(`hushstream.engine.machine.ReleasingMachine.request_epoch`). The binary tree has no such node: `counting.completed`.
 
 Sensitivity. A = L R with R the 0-1 matrix of nodes and leaves and L the signs (the exact sum is L R x by the
 walk above). At each level a leaf is in at most one node, so column j of R has at most h ones: L1 norm h, L2
@@ -28,7 +26,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.counting.calibration import Budget, NodeNoise
+from hushstream.counting.calibration import Budget
 from hushstream.counting.completed import BinaryCounter
 from hushstream.counting.counter import Counter, Factorisation, Plan
 from hushstream.counting.digits import DEFAULT_HORIZON, LARGEST_BASE, levels_for, lowest, mean_nodes, shift
@@ -76,16 +74,6 @@ class NegativeDigitTree(Plan):
         return levels_for(self.base, self.horizon)
 
     @property
-    def noise(self) -> NodeNoise:
-        """A leaf is in at most ``levels`` nodes."""
-        return self.budget.node_noise(self.levels, self.sensitivity, self.dimension)
-
-    @property
-    def changed_draws(self) -> int:
-        """All draws of the nodes that hold the leaf."""
-        return self.levels * (self.dimension // self.noise.coordinates)
-
-    @property
     def groups_per_block(self) -> int:
         """Sibling groups whose noise comes from one keyed stream."""
         return max(1, self.nodes_per_block // self.base)
@@ -105,13 +93,13 @@ class NegativeDigitTree(Plan):
         return float(mean_nodes(self.base, self.levels, leaves)) * self.noise.variance
 
     def faded_changes(self, first: int, last: int, fade: float) -> NDArray[np.float64]:
-        """How each step changes the variance of a sum that forgets, as `faded_variance` adds the changes up.
+        """Changes of the variance of a fading sum at each step; `faded_variance` adds them up.
 
-        That sum weighs what release s adds to the one before by fade^(t - s), so it is the release after t leaves less
-        (1 - fade) fade^(t - 1 - s) times each release s before it. A node that is in use from release a on has the
-        weight fade^(t - a) in it, and once release e no longer uses it, fade^(t - a) - fade^(t - e). Nodes are
-        independent. So a node that step t begins to use adds its variance; one that step t leaves, which release a was
-        the first to use, adds (1 - 2 fade^(t - a)) of it; what earlier steps left is multiplied by fade^2.
+        The fading sum weighs the difference between releases s and s - 1 by fade^(t - s). So it is the release after t
+        leaves, less (1 - fade) fade^(t - 1 - s) times each earlier release s. A node that is used from release a on has
+        the weight fade^(t - a) in it, and fade^(t - a) - fade^(t - e) after release e, which no longer uses it. Nodes
+        are independent. So a node that step t begins to use adds its variance. A node that step t stops using, and
+        release a used first, adds (1 - 2 fade^(t - a)) of it. The variance from earlier steps is multiplied by fade^2.
 
         Args:
             first, last: leaves after the first and the last of these steps, from 1 to the horizon.
@@ -133,7 +121,7 @@ class NegativeDigitTree(Plan):
         return changes * self.noise.variance
 
     def faded_variance(self, leaves: int, fade: float) -> float:
-        """Variance of the sum that weighs what release s adds to the one before by fade^(leaves - s).
+        """Variance of the fading sum, which weighs the difference of releases s and s - 1 by fade^(leaves - s).
 
         Args:
             leaves: from 0 to the horizon.
@@ -173,7 +161,7 @@ class NegativeDigitTree(Plan):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinaryTree(NegativeDigitTree):
-    """The papers' binary tree: base 2, digits 0 and 1. The reference; nothing is better about it."""
+    """The papers' binary tree: base 2, digits 0 and 1. It is a reference only."""
 
     mechanism: ClassVar[str] = "binary tree"
     source: ClassVar[str] = "Dwork et al. 2010, Chan et al. 2011"
@@ -196,7 +184,7 @@ class BinaryTree(NegativeDigitTree):
 
 
 def _power(base: float, exponent: int) -> float:
-    """A power by squaring: that of a mathematical library may differ in the last bit between processors."""
+    """A power by squaring, because the last bit of a mathematical library's power may differ between processors."""
     found = 1.0
     while exponent:
         if exponent & 1:
@@ -238,10 +226,10 @@ def best_tree(
 
 
 def signed_digits(drawn: NDArray[np.int64], base: int) -> NDArray[np.int64]:
-    """From the noise of nodes to that of digits.
+    """Convert the noise of nodes to the noise of digits.
 
-    A group's nodes come in the order in which they are walked over: first those before its middle, from the
-    middle outwards, then those after it. Digit d is the sum of the first d of its side, with its sign.
+    The nodes of a group are in the order of the walk: first those before its middle, from the middle outwards, then
+    those after it. Digit d is the sum of the first d of its side, with its sign.
 
     Args:
         drawn: int64 (blocks, groups * (base - 1), dimension).
@@ -261,10 +249,10 @@ def signed_digits(drawn: NDArray[np.int64], base: int) -> NDArray[np.int64]:
 
 
 class TreeCounter(Counter):
-    """Keeps the exact sum and the number of leaves; of the noise, each level's current block and a run of releases.
+    """Keeps the exact sum and the number of leaves, and caches noise.
 
-    Nothing of the noise is state: blocks are drawn again when they are needed. A block that no release touches
-    is never drawn.
+    The cache has the current block of each level and a run of releases. Noise is no state: blocks are drawn again when
+    they are needed, and a block that no release uses is never drawn.
     """
 
     def __init__(self, plan: NegativeDigitTree, nodes: NodeSource) -> None:
@@ -294,7 +282,7 @@ class TreeCounter(Counter):
         return self._noise_from(self.leaves + 1, len(leaves))
 
     def _noise_from(self, leaves: int, steps: int) -> NDArray[np.int64]:
-        """Noise of the releases after ``leaves`` and so many more, int64 (steps, dimension)."""
+        """Noise of the releases after ``leaves`` and after the next leaves, int64 (steps, dimension)."""
         first = leaves + self._shift
         noise = np.zeros((steps, self.plan.dimension), dtype=np.int64)
         constant = np.zeros(self.plan.dimension, dtype=np.int64)
@@ -329,7 +317,7 @@ class TreeCounter(Counter):
         return drawn if known is None else np.concatenate([known, drawn])
 
     def _advance(self, leaves: NDArray[np.int64], origin: bytes) -> None:
-        """Nothing to move: noise follows from the number of leaves."""
+        """Do nothing: noise follows from the number of leaves."""
 
     def _dump_extra(self) -> bytes:
         return b""

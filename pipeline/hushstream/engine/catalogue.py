@@ -1,24 +1,24 @@
 """The catalogue of a deployment: which item stands in which row of its sums, from the log of its changes alone.
 
-Items have ids of the application's choosing. What learners, shufflers and aggregators count by is a *row*, one of as
-many as the configuration has room for (``items.capacity``): noise is added to every row, whether an item is in it or
-not, so that neither adding nor retiring an item costs anything or changes a promise.
+The application chooses the ids of its items. Learners, shufflers and aggregators count by *rows*. The configuration
+says how many rows there are (``items.capacity``). Noise is added to every row, whether it has an item or not. So adding
+or retiring an item costs nothing and changes no promise.
 
-A change names the version that the catalogue has with it. It counts if that is one more than the version before it in
-the log, so of two writers who had read the same version the first one counts, and the other one reads and tries again.
-All readers of the log take the same changes, whoever wrote them, and so know the same rows.
+A change names the version of the catalogue after it. The change counts if this version is the previous one plus 1. If
+two writers have read the same version, the first change in the log counts, and the other writer reads again and
+retries. All readers of the log take the same changes, whoever wrote them, and so know the same rows.
 
-A row whose item was retired is given to another one only when nothing of the old item can be on its way any more by log
-time (``reuse_after_ms``), the longest unused row first; never, where something may wait without end. That something is
-older than its row's item is told by versions as well: each row has the version at which its item entered
-(`Catalogue.entries`), and a slot names the version that it was decided under
+The row of a retired item is given to another item only after ``reuse_after_ms`` of log time, when no record of the old
+item can arrive any more. The row that was retired first is reused first. Where records may wait without a limit, no row
+is reused. Versions also show that a record is older than the item of its row: each row has the version at which its
+item entered (`Catalogue.entries`), and a slot names the version under which it was decided
 (`hushstream.systems.p2b.shuffler.windows`).
 
-*Items that are known beforehand.* Where a deployment begins with a model of another one (`CatalogueRules.known`), its
-n items are known by id. Versions begin at n, and row r is kept for item r, which enters it with version r + 1, whenever
-it is added. So version r + 1 in row r says that the row stands for that item, to whoever knows the versions alone. New
-items take the other rows first, then those of known items that were never added, from the last one: a known item whose
-row is taken has to enter another one, as a new item.
+*Items that are known beforehand.* Where a deployment begins with a model of another one (`CatalogueRules.known`), its n
+items are known by id. Versions begin at n, and row r is kept for item r, which enters it with version r + 1, whenever
+it is added. So a reader that knows only the versions can see from version r + 1 in row r that the row has its known
+item. New items take the other rows first. Then they take rows of known items that were never added, beginning with the
+last row. A known item whose row is taken enters another row, as a new item.
 """
 
 from __future__ import annotations
@@ -39,16 +39,18 @@ from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
 MAX_TITLE_BYTES = 256
 MAX_FEATURES_BYTES = 8192
 ITEMS = "items"
-"""The topic of changes, of one partition: their order is what decides. Each party may have one of its own."""
+"""The topic of changes. It has one partition, because the order of the changes decides which of them count. Each party
+may have one of its own."""
 
 OF = "/"
-"""Between a party and the id of an item of its own, where items of several are told apart."""
+"""Stands between the name of a party and the id of its item, where several parties have items."""
 
 _NEVER = 0
-"""In place of a version: a row that never had an item."""
+"""Stands for the version of a row that never had an item."""
 
 Int32 = NDArray[np.int32]
 Bools = NDArray[np.bool_]
+Float64 = NDArray[np.float64]
 
 
 class ItemRefused(HushstreamError):
@@ -72,7 +74,7 @@ class CatalogueFull(ItemRefused):
 
 
 class StaleCatalogue(ItemRefused):
-    """Somebody else changed the catalogue first."""
+    """Another writer changed the catalogue first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +83,14 @@ class CatalogueRules:
 
     Attributes:
         capacity: K, how many rows there are.
-        reuse_after_ms: so long (log time) after an item was retired its row may be given to another one; None where
-            nothing else ever gets it.
-        config_digest: of the deployment; every change names it.
-        features: public features that items have; None where they have none.
-        from_requests: whether requests may name items that the catalogue has not, which are then put into it.
+        reuse_after_ms: after this time since an item was retired (log time) its row may be given to another item; None
+            if a row is never reused.
+        config_digest: digest of the deployment's configuration; every change names it.
+        features: schema of the items' public features; None if items have none.
+        from_requests: whether a request may name an item that is not in the catalogue yet; the item is then added.
         party: whose items these are, where each party has a catalogue of its own.
         first: which arm the first row is.
-        known: ids of the items that are known beforehand, at most as many as there are rows; see the module.
+        known: ids of the items that are known beforehand, at most K; see the module.
     """
 
     capacity: int
@@ -113,11 +115,11 @@ class CatalogueRules:
         return range(self.first, self.first + self.capacity)
 
     def version_after(self, changes: int) -> int:
-        """The version of the catalogue after so many changes that count."""
+        """The version of the catalogue after this number of changes that count."""
         return len(self.known) + changes
 
     def named(self, item: str) -> str:
-        """What an item is called among those of all parties."""
+        """The name of an item that is unique among the items of all parties."""
         return f"{self.party}{OF}{item}" if self.party else item
 
     def row_of(self, features: str) -> bytes:
@@ -153,11 +155,11 @@ class ItemChange(NamedTuple):
 
 
 class CatalogueItem(NamedTuple):
-    """An item, and when it stood where.
+    """An item, its row, and the versions at which it entered and left.
 
     Attributes:
         item, title, features: see `ItemChange`.
-        row: where its sums are.
+        row: the row of its sums.
         entered: the version with which it came into this row.
         retired: the version with which it was retired; 0 while it may be shown.
         retired_ms: log time of that.
@@ -178,7 +180,7 @@ class CatalogueItem(NamedTuple):
 
     @property
     def called(self) -> str:
-        """What people read: its title and its id."""
+        """Title and id, as people read them."""
         return f"{self.title} ({self.item})" if self.title and self.title != self.item else self.item
 
 
@@ -186,17 +188,19 @@ class Catalogue:
     """All items that there ever were, as far as the log was read."""
 
     def __init__(self, rules: CatalogueRules) -> None:
-        """Begin empty, at version 0, or as many as there are items that are known beforehand."""
+        """Begin empty. The first version is the number of items that are known beforehand."""
         self.rules = rules
         self.version = rules.version_after(0)
         self.now_ms = 0
         self.entries: Int32 = np.zeros(rules.capacity, dtype=np.int32)
         """(K,) the version with which each row's item entered; 0 for a row that never had one."""
         self._tenants: dict[int, list[CatalogueItem]] = {}
-        """Of each row all that it stood for, oldest first; rows in the order in which they were first taken."""
+        """All items that each row has had, oldest first. Rows are in the order in which they were first taken."""
         self._places: dict[str, int] = {}
         """The row of each item that still has one, in the order of rows above, so that restored ones lie alike."""
         self._offered: Bools = np.zeros(rules.capacity, dtype=np.bool_)
+        self._seen: dict[int, tuple[str, Float64]] = {}
+        """Of rows that were compared: the features of their item, and what a learner would see of them."""
 
     @property
     def offered(self) -> Bools:
@@ -209,11 +213,11 @@ class Catalogue:
         return rows_of_known(self.entries, len(self.rules.known))
 
     def left_out(self) -> list[str]:
-        """Which of the items that are known beforehand have no row."""
+        """The items known beforehand that have no row."""
         return [item for item in self.rules.known if item not in self._places]
 
     def items(self) -> list[CatalogueItem]:
-        """Those that have a row, retired ones too, in the order of rows."""
+        """The items that have a row, also retired ones, in the order of rows."""
         return [tenants[-1] for _, tenants in sorted(self._tenants.items())]
 
     def holds(self, item: str) -> bool:
@@ -232,7 +236,7 @@ class Catalogue:
         return self._tenants[row][-1]
 
     def of_row(self, row: int, version: int) -> CatalogueItem:
-        """What a row stood for at a version of the catalogue.
+        """The item that a row had at a version of the catalogue.
 
         Raises:
             UnknownItem: nothing, or the version is not known yet.
@@ -243,25 +247,33 @@ class Catalogue:
                     return tenant
         raise UnknownItem(f"row: expected one that had an item at version {version}, got another")
 
-    def likeness(self, row: int, others: NDArray[np.intp]) -> NDArray[np.float64]:
-        """How much each of some other rows' items is like a row's, (n,) weights that sum to 1.
+    def likeness(self, row: int, others: NDArray[np.intp]) -> Float64:
+        """How similar the items of other rows are to the item of a row, as (n,) weights that sum to 1.
 
-        By public features: the square of the inner product of what a learner would see of the two. All alike where the
-        item has none, or has nothing in common with any of them.
+        A weight is proportional to the squared inner product of the two items' public features, as a learner sees them.
+        All weights are equal if the item has no features, or has nothing in common with any of the others.
         """
         schema = self.rules.features
         if schema is None or not self._tenants[row][-1].features:
             return np.full(len(others), 1.0 / len(others))
-        rows = b"".join(self.rules.row_of(self._tenants[one][-1].features) for one in (row, *others.tolist()))
-        blocks = schema.blocks(schema.read(rows))
-        dense = np.zeros((1 + len(others), schema.cells))
-        np.add.at(dense, (np.arange(len(dense))[:, None], blocks.cells), blocks.values)
+        dense = np.stack([self._seen_of(schema, one) for one in (row, *others.tolist())])
         alike = (dense[1:] @ dense[0]) ** 2
         total = float(alike.sum())
         return alike / total if total > 0 else np.full(len(others), 1.0 / len(others))
 
+    def _seen_of(self, schema: FeatureSchema, row: int) -> Float64:
+        """(cells,) found once for each item: a thousand new ones are each compared with all others."""
+        features = self._tenants[row][-1].features
+        kept = self._seen.get(row)
+        if kept is None or kept[0] != features:
+            blocks = schema.blocks(schema.read(self.rules.row_of(features)))
+            dense = np.zeros(schema.cells)
+            np.add.at(dense, blocks.cells[0], blocks.values[0])
+            self._seen[row] = kept = (features, dense)
+        return kept[1]
+
     def check(self, change: ItemChange, log_time_ms: int) -> CatalogueItem:
-        """What a change would make of the catalogue, which stays as it is.
+        """The item as a change would leave it; the catalogue itself does not change.
 
         Args:
             change: to be taken.
@@ -294,19 +306,19 @@ class Catalogue:
         return CatalogueItem(change.item, change.title, change.features, free, change.version)
 
     def take(self, change: ItemChange, log_time_ms: int) -> CatalogueItem:
-        """Take a change, and say what became of its item; arguments and errors as in `check`."""
+        """Apply a change, and return the item after it. Arguments and errors are those of `check`."""
         found = self.check(change, log_time_ms)
         self.now_ms, self.version = max(self.now_ms, log_time_ms), change.version
         self._put(found)
         return found
 
     def dump(self) -> bytes:
-        """All of it as bytes; catalogues after the same changes give equal bytes. The rules are not in it."""
+        """The catalogue as bytes, without the rules. Equal changes give equal bytes."""
         tenants = [list(one) for row in self._tenants.values() for one in row]
         return json.dumps([self.version, self.now_ms, tenants], separators=(",", ":")).encode()
 
     def load(self, dumped: bytes) -> None:
-        """Return to what `dump` wrote under the same rules.
+        """Restore what `dump` wrote under the same rules.
 
         Raises:
             HushstreamError: not such bytes, or of other rules.
@@ -337,7 +349,7 @@ class Catalogue:
         self.entries[row], self._offered[row] = found.entered, found.offered
 
     def _kept_row(self, item: str) -> int | None:
-        """The row that is kept for an item, as long as no other one has taken it."""
+        """The row that is reserved for an item, unless another item has taken it."""
         known = self.rules.known
         row = known.index(item) if item in known else None
         return row if row is not None and self.entries[row] == _NEVER else None

@@ -14,25 +14,26 @@ from hushstream.features.schema import FeatureSchema, declare
 from hushstream.learners.exploration import WHOLE, EpsilonMixture, Exploration, Softmax
 
 _WIRE, _WIRE_VALUES = "wire", "wire_values"
-"""Metadata of a setting that has another name in the canonical form: every digest is over that."""
+"""Metadata of a setting whose name in the canonical form is another one. Digests are computed from the canonical
+form."""
 
 _LATER = "later"
-"""Metadata of a setting that is in the canonical form only where its value is not this one."""
+"""Metadata of a setting that is left out of the canonical form while it has this value."""
 
 _ASIDE = "aside"
-"""Metadata of a setting that nothing is computed from: it is in no canonical form."""
+"""Metadata of a setting that no computation uses. It is in no canonical form."""
 
 LARGEST_EPSILON = 20.0
-"""Of one release; more protects nobody."""
+"""The largest epsilon of one release; a larger one protects nobody."""
 
 
 def renamed(wire: str, default: Any, values: Mapping[Any, Any] | None = None) -> Any:
-    """A setting that was called ``wire`` once, and is still where a configuration's digest is computed from.
+    """A setting that is called ``wire`` in the canonical form, which the configuration's digest is computed from.
 
     Args:
         wire: its name there.
-        default: its value where none is given.
-        values: what some of its values were called, and are still there.
+        default: its default value.
+        values: names that some of its values have in the canonical form.
     """
     return field(default=default, metadata={_WIRE: wire, _WIRE_VALUES: dict(values or {})})
 
@@ -41,11 +42,11 @@ _AS_DEFAULT = object()
 
 
 def later(default: Any, unused: Any = _AS_DEFAULT) -> Any:
-    """A setting that was added when there were deployments: their digests are what they were while it is unused.
+    """A setting that was added after the first deployments. While it is unused, it changes no digest.
 
     Args:
-        default: its value where none is given.
-        unused: what it is where it is unused, if that is not the default.
+        default: its default value.
+        unused: its value while it is unused, if that is not the default.
     """
     return field(default=default, metadata={_LATER: default if unused is _AS_DEFAULT else unused})
 
@@ -55,7 +56,7 @@ def declared_features(given: Any, under: str = "") -> FeatureSchema:
 
     Args:
         given: the setting.
-        under: what its key begins with, and a dot, if anything.
+        under: prefix of its key with a dot, or nothing.
 
     Raises:
         ConfigurationError: no declaration, or an impossible one.
@@ -83,11 +84,12 @@ class Declared(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PrivacyConfig:
-    """What the operator knows of the promise and says in words.
+    """What the operator states about the promise.
 
     Attributes:
-        person: protected, or unprotected where one person's whole life is promised nothing and only single units are:
-            without this word such a deployment is not prepared. No figure follows from it.
+        person: ``unprotected`` states that only single units are protected, and that a person's whole life is not.
+            `hushstream prepare` refuses such a deployment without this word. No figure depends on it. The other value
+            is ``protected``.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -101,7 +103,7 @@ class PrivacyConfig:
 
 
 def said_aside() -> Any:
-    """The `PrivacyConfig` of a deployment: no digest follows from it, and configurations are equal whatever it says."""
+    """The `PrivacyConfig` of a deployment. It is in no digest, and comparisons of configurations ignore it."""
     return field(default_factory=PrivacyConfig, compare=False, metadata={_ASIDE: True})
 
 
@@ -109,19 +111,19 @@ Mode = Literal["live", "shadow"]
 
 
 def mode_said_aside() -> Any:
-    """The mode of a deployment: what clients show of its answers.
+    """The mode of a deployment: which of its answers clients show.
 
-    No worker computes anything from it, and no digest follows from it: a deployment goes live by this word alone, with
-    what it has learned and with what its users have paid.
+    No worker computes anything from it, and it is in no digest. So an operator brings a deployment live by changing
+    this word alone; the model and the spent budgets stay.
     """
     return field(default="live", compare=False, metadata={_ASIDE: True, _LATER: "live"})
 
 
 def require_mode(mode: str) -> None:
-    """Refuse another word.
+    """Refuse a word that is no mode.
 
     Raises:
-        ConfigurationError: it is no mode.
+        ConfigurationError: it is none.
     """
     require(mode in ("live", "shadow"), "mode", "live or shadow", mode)
 
@@ -131,10 +133,10 @@ class FeedbackConfig:
     """How shown and reward are joined to the decision, in log time.
 
     Attributes:
-        attribution_window_seconds: a decision that was shown and not clicked by then counts as reward 0.
-        early_feedback: how many clicks may wait for a context that has not arrived, per partition; where users are
-            known beforehand how many showings, each with its reward, divided among the users.
-        remembered_events: how many past event ids a partition knows again (same id, same answer).
+        attribution_window_seconds: a decision that was shown, and not clicked within this time, counts as reward 0.
+        early_feedback: how many clicks of one partition may wait for a context that has not arrived. Where users are
+            known beforehand: how many showings, each with its reward; the number is divided among the users.
+        remembered_events: how many past event ids a partition remembers (a repeated id gets the same answer).
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -153,13 +155,14 @@ class FeedbackConfig:
 
 @dataclass(frozen=True, slots=True)
 class ExplorationConfig:
-    """How an arm is chosen when scores are there; what is drawn is stated as the decision's propensity.
+    """How an arm is chosen from the scores. The probability of the choice is the decision's propensity.
 
     Attributes:
-        choice: greedy (the highest score; only ties are drawn), epsilon (with a chance of ``share`` any eligible arm),
-            or softmax (arms by the exponential of their score over ``temperature``).
-        share: of the decisions that epsilon gives to any eligible arm, the best one included.
-        temperature: of softmax, in rewards: an arm that scores as much less is chosen 2.7 times less often.
+        choice: greedy (the highest score; ties are drawn at random), epsilon (with probability ``share`` any eligible
+            arm), or softmax (probabilities proportional to exp(score / ``temperature``)).
+        share: share of decisions for which epsilon draws any eligible arm, also the best one.
+        temperature: of softmax, in units of the reward: an arm whose score is lower by this much is chosen 2.7 times
+            less often.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -180,7 +183,7 @@ class ExplorationConfig:
         object.__setattr__(self, "temperature", temperature)
 
     def rule(self) -> Exploration | None:
-        """What draws an arm from scores; None where the highest score is taken."""
+        """The rule that draws an arm from scores; None if the highest score is taken."""
         if self.choice == "epsilon":
             return EpsilonMixture(round(self.share * WHOLE))
         return Softmax(self.temperature) if self.choice == "softmax" else None
@@ -207,18 +210,18 @@ class PartitionConfig:
 
 
 def canonical_form(config: Any, public_dataset: bool) -> bytes:
-    """The bytes that stand for a configuration and for whether a public dataset is replayed under it."""
+    """The bytes that a configuration's digest is computed from, with whether a public dataset is replayed."""
     values = {**_wire(config), "public_dataset": public_dataset}
     return json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
 
 
 def config_digest(config: Any, public_dataset: bool = False, prepared: bytes = b"") -> bytes:
-    """16 bytes that stand for a configuration, for whether a public dataset is replayed, and for what was prepared.
+    """Digest of a configuration, of whether a public dataset is replayed, and of the prepared artefacts (16 bytes).
 
     Args:
         config: the configuration.
         public_dataset: whether a public dataset is replayed under it.
-        prepared: what else all workers must agree on, in a form that no other content has.
+        prepared: what else all workers must agree on, encoded so that different contents give different bytes.
     """
     canonical = canonical_form(config, public_dataset)
     hasher = hashlib.blake2b(digest_size=16, person=b"hush-config")
@@ -256,6 +259,8 @@ def _value_on_wire(one: Field[Any], config: Any) -> Any:
 
 
 def _wire(value: Any) -> Any:
+    if value is None or isinstance(value, str | int | float):
+        return value
     if isinstance(value, Declared):
         return json.loads(value.canonical)
     if is_dataclass(value):

@@ -1,4 +1,6 @@
-"""The part that all learners share: contexts and clicks of one partition, published models, a journal of decisions.
+"""The part that all learners share.
+
+A learner reads contexts and clicks of one partition and published models, and writes a journal of decisions.
 
 A learner folds a batch (`hushstream.engine.learner.batch`) as every answering role does
 (`hushstream.engine.learner.answering`): `begin_decisions` takes the inputs, the learner goes through their items in its
@@ -36,20 +38,20 @@ from hushstream.schemas.partitioning import partition_of
 from hushstream.schemas.topics import of_party
 
 NOBODY = ""
-"""In place of a user who was forgotten; no account has this name."""
+"""Replaces the name of a user who was erased; no account has this name."""
 
 
 class HoldsEarlyFeedback(Protocol):
-    """Where feedback waits for a context that has not come."""
+    """A store of feedback whose context has not arrived."""
 
     def __len__(self) -> int:
-        """How much feedback waits."""
+        """Number of waiting clicks."""
 
     def hold(self, click: FeedbackRow) -> object:
-        """Let a click wait, if there is a place for it."""
+        """Store a click, if there is space."""
 
     def claim(self, event_id: str) -> list[FeedbackRow]:
-        """Take what waits for an event that has now been decided."""
+        """Remove and return the feedback that waits for an event, which has now been decided."""
 
     def clear(self) -> None:
         """Drop everything."""
@@ -58,7 +60,7 @@ class HoldsEarlyFeedback(Protocol):
         """Drop the feedback of one user."""
 
     def all(self) -> Iterable[FeedbackRow]:
-        """Everything that waits, in an order in which `hold` gives the same state again."""
+        """All waiting feedback, in an order in which calls of `hold` restore the same state."""
 
 
 def _pack_read(role: DecisionRole) -> Mapping[str, int]:
@@ -88,27 +90,28 @@ DECIDING: Mapping[str, Field] = {
     "last_click_ms": integer(),
     "epoch": EPOCH_FIELD,
 }
-"""Fields of a state that all learners have: whose it is, and how far it has come."""
+"""Fields that the state of every learner has: its owner and its position in the logs."""
 
 MEMORIES: Mapping[str, Field] = {
     "past": remembered(PAST, PastDecision),
     "early": Single(array(EARLY_FEEDBACK), _pack_early, _unpack_early, disk="parked"),
 }
-"""Fields of a state that all learners have: what is remembered of events."""
+"""Fields that the state of every learner has: its memory of past events."""
 
 
 class DecisionRole(AnsweringRole):
-    """The part of `Machine` that follows from contexts and clicks of one partition, and what a learner remembers.
+    """What every learner does with contexts and clicks of one partition, and what it remembers of them.
 
     Attributes:
         system: the deployment.
         arms: how many arms there are.
-        past: what was decided for the latest events.
+        past: decisions for the latest events.
         early: feedback that waits for its context.
-        now_ms: the highest log time of a context or phase end so far; a lower one counts as this one.
+        now_ms: the highest log time of a context or phase end so far; a record with a lower one is treated as if it had
+            this one.
         last_click_ms: log time of the youngest click folded.
-        spending: what the releases of this role spend; None where it makes none.
-        epoch: of the noise of what is released from here.
+        spending: spending of this role's releases; None if it makes none.
+        epoch: noise epoch of its releases.
     """
 
     derived: ClassVar[Mapping[str, str]] = {
@@ -137,14 +140,14 @@ class DecisionRole(AnsweringRole):
             key: of the edge zone.
             models: readers of the tracks of published models, by track.
             early: where feedback waits for its context.
-            remembered_events: how many past events are known again.
+            remembered_events: how many past events are remembered.
             decode: makes columns of a slice of contexts.
-            party: whose topics these are, where each party of the deployment has its own.
+            party: the party whose topics these are, if each party of the deployment has its own.
         """
         topics = DECISIONS.of(party)
         assert topics.answers is not None
         identity = Identity.of(system, "learner", topics.answers, partition)
-        inputs = (topics.asked, partition), (topics.told[0], partition)
+        inputs = (topics.requests, partition), (topics.feedback[0], partition)
         super().__init__(system, identity, "Decisions", inputs, models, of_party("edge", party), key)
         self.arms = system.config.arms
         self.past: BoundedMap[PastDecision] = BoundedMap(remembered_events)
@@ -181,11 +184,11 @@ class DecisionRole(AnsweringRole):
     # A batch.
 
     def begin_decisions(self, slices: Sequence[InputSlice]) -> Batch:
-        """The batch that these slices are; the next record of the journal covers it."""
+        """Begin a batch of these slices. The next journal record covers it."""
         return self._ordered(self.begin(slices))
 
     def begin_decisions_again(self, value: bytes, slices: Sequence[InputSlice]) -> Batch:
-        """The batch that a journal record covers: where scores are as good as equal, the journaled arm stands.
+        """Begin the batch that a journal record covers. If two scores are nearly equal, the journaled arm counts.
 
         After a `ReplayMismatch` the machine must be thrown away.
         """
@@ -211,7 +214,7 @@ class DecisionRole(AnsweringRole):
         )
 
     def end_decisions(self, batch: Batch, policy: str) -> Step:
-        """See `AnsweringRole.end`; ``policy`` is what the journal record says that chose."""
+        """See `AnsweringRole.end`; ``policy`` is the policy that the journal record names."""
         self.last_click_ms = batch.clicks.latest_ms
         self.float_ties += batch.float_ties
         self._arrivals.forget(batch.contexts.high)
@@ -220,17 +223,17 @@ class DecisionRole(AnsweringRole):
     # What a learner does with its inputs beside its own.
 
     def is_home_of(self, user: str) -> bool:
-        """Whether a user's records belong here, by the rule that every writer follows.
+        """Whether this is the home partition of a user, by the hash that every writer uses.
 
-        Elsewhere they would have a second allowance, and partitions would no longer hold different users.
+        A user who was accepted in a second partition would have a second allowance there.
         """
         return partition_of(user, self.system.config.partitions.learner) == self.partition
 
     def take_item(self, changed: Changed, batch: Batch) -> CatalogueItem | None:
-        """Take a change of the catalogue, and say what became of its item; None of one that does not count.
+        """Apply a change of the catalogue, and return the item after it; None if the change does not count.
 
-        Nobody who asks again about an event of a row's last item is answered any more: the answer would name the item
-        that has entered.
+        A repeated request about an event of the row's previous item is no longer answered, because the answer would
+        name the new item.
         """
         assert self.items is not None, "nobody reads changes where items have no names"
         catalogue, read, reason, found = self.items.catalogue, changed.read, changed.read.reason, None
@@ -243,7 +246,7 @@ class DecisionRole(AnsweringRole):
         if found is None:
             batch.refuse(reason, changed.part, read.offset)
             return None
-        if found.entered != before[found.row]:
+        if before[found.row] and found.entered != before[found.row]:
             arm = catalogue.rules.arms[found.row]
             for event_id, past in list(self.past.items()):
                 if past.arm == arm:
@@ -252,7 +255,7 @@ class DecisionRole(AnsweringRole):
         return found
 
     def offered_among(self, eligible: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
-        """(K,) which of the arms that a context names (None: it names none) stand for items that are offered."""
+        """(K,) which of the arms that a context names (None for all arms) have an item that is offered."""
         assert self.items is not None, "nothing is offered where items have no names"
         offered = self.items.catalogue.offered
         return offered if eligible is None else eligible & offered

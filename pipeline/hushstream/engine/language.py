@@ -1,9 +1,9 @@
-"""The language of configurations: which key of a ``deployment.yaml`` stands for which value of a configuration's class.
+"""The language of configurations: it maps the keys of a ``deployment.yaml`` to attributes of a configuration's class.
 
-One key stands for the same thing in every system. `SHARED` names those that more than one system has; a system says in
-one table which of its values have a key at another place than in its class (`Language`). The reader, the refusal of
-earlier keys, the reference and `hushstream config migrate` follow from these tables. Digests are over the values as
-their classes nest them (`hushstream.engine.configuration.canonical_form`), so no key changes a digest.
+A key means the same in every system. `SHARED` lists the keys that several systems have. Each system has one table of
+the attributes whose key is not their place in the class (`Language`). The reader, the refusal of former keys, the
+reference and `hushstream config migrate` follow from these tables. Digests are over the values as their classes nest
+them (`hushstream.engine.configuration.canonical_form`), so no key changes a digest.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hushstream.engine.configuration import Declared, hashed_name, unhashed_valu
 from hushstream.engine.values import ConfigurationError
 
 Path: TypeAlias = tuple[str, ...]
-"""A key with the sections above it; the place of an item in a list is its number, and `EACH` where all are meant."""
+"""A key with the sections above it. An item of a list is given by its number, or by `EACH` for all items."""
 
 EACH = "*"
 
@@ -92,7 +92,7 @@ ORDER = (
     "exploration",
     "partitions",
 )
-"""What stands first in a configuration; what one system alone has stands behind it."""
+"""The order of keys in a configuration. Keys of a single system come last."""
 
 
 UNITS: Mapping[str, str] = {
@@ -149,7 +149,7 @@ UNITS: Mapping[str, str] = {
     "clip": "L2 length",
     "factor_clip": "L2 length",
 }
-"""What numbers are counted in, by the end of their key; what is not here, and is no time, is a plain number."""
+"""Units of numbers by the last part of their key. Any other number that is no time has no unit."""
 
 _SECONDS = "seconds"
 
@@ -160,10 +160,10 @@ class Key(NamedTuple):
     """One key of a configuration.
 
     Attributes:
-        key: where it stands in a ``deployment.yaml``.
-        attribute: where its value is in the configuration's class.
-        owner: the class that has the attribute, whose docstring says what it means.
-        field: the attribute there.
+        key: its path in a ``deployment.yaml``.
+        attribute: path of its value in the configuration's class.
+        owner: the class of the attribute, whose docstring explains it.
+        field: the attribute in that class.
         hint: the attribute's type.
         form: a value, a section that may be null, or a list of sections.
     """
@@ -181,7 +181,7 @@ class Key(NamedTuple):
         return ".".join(self.key)
 
     def unit(self, counted: str) -> str:
-        """What its number is counted in, ``counted`` being the unit of privacy; empty for what has no unit."""
+        """Unit of its number; ``counted`` is the unit of privacy. Empty if it has none."""
         if self.key[-1].endswith(_SECONDS):
             return f"{_SECONDS} of log time"
         ends = (".".join(self.key[-parts:]) for parts in (2, 1))
@@ -192,10 +192,10 @@ class Refused(NamedTuple):
     """A key that cannot be read.
 
     Attributes:
-        key: as it was written.
-        was_key: whether it was a key before.
-        instead: what it is called now; None where it is not written any more, or never was.
-        got: what stands where keys and values below it were expected; absent where the key itself is the fault.
+        key: the key in the file.
+        was_key: whether it is a former key.
+        instead: the present key; None if there is none.
+        got: the value, if a section was expected there; absent if the key itself is wrong.
     """
 
     key: Path
@@ -205,13 +205,13 @@ class Refused(NamedTuple):
 
 
 class Language:
-    """How the values of one class of configurations are written.
+    """The keys of one class of configurations.
 
-    Where two attributes have one key, it stands for the one in a section that may be null, if that section is there.
+    If two attributes have the same key, it means the one in the section that may be null, if that section is given.
 
     Attributes:
         keys: all keys, in the order in which pages list them.
-        former: what keys were called before, with what each is called now; None where it is not written any more.
+        former: former keys, each with the present key; None if there is none.
     """
 
     def __init__(self, made: type, moved: Mapping[str, str | None] | None = None) -> None:
@@ -219,11 +219,12 @@ class Language:
 
         Args:
             made: a dataclass.
-            moved: where keys stand that are not where the class has their values, by the attribute, a section for all
-                that is in it; None for an attribute that can have one value alone, and is not written.
+            moved: keys by attribute, for attributes whose key is not their path in the class; a section stands for all
+                attributes in it. None for an attribute with one possible value, which has no key.
 
         Raises:
-            ConfigurationError: it moves what is no attribute, or a former key is a key of something else now.
+            ConfigurationError: it moves something that is no attribute, or a former key is now the key of another
+                attribute.
         """
         moves = {_parted(old): None if new is None else _parted(new) for old, new in (moved or {}).items()}
         rows = list(_rows(made, (), ()))
@@ -250,7 +251,7 @@ class Language:
             raise ConfigurationError(f"keys of {made.__name__}: expected attributes that are no keys, got {wrong[0]}")
 
     def read(self, values: Any) -> tuple[Any, list[Refused]]:
-        """Values nested as the class has them, and the keys among them that cannot be read.
+        """Convert values by key to values nested as in the class; also returns the keys that cannot be read.
 
         Args:
             values: nested, as in YAML.
@@ -269,7 +270,7 @@ class Language:
         """A configuration as plain values under its keys.
 
         Raises:
-            ConfigurationError: a value that decides nothing is not what it is by default: no key stands for it.
+            ConfigurationError: an attribute without a key does not have its default value.
         """
         optional = [one.attribute for one in self.keys if one.form == "optional"]
         given = {above for above in optional if any(value is not None for _, value in _values(config, above))}
@@ -290,7 +291,7 @@ class Language:
         return plain
 
     def key_of(self, path: Path) -> Path:
-        """What messages call a place in the class; a path that is a key already, or none at all, stays."""
+        """The key of an attribute, for messages. Any other path is returned unchanged."""
         if _general(path) in self._by_key or _general(path) in self._above:
             return path
         for end in range(len(path), 0, -1):
@@ -300,13 +301,14 @@ class Language:
         return path
 
     def renewed(self, values: Mapping[Path, Any]) -> dict[Path, tuple[Path | None, Any]]:
-        """Keys, and what they were called before, as they are called now, with their values; None for what is gone.
+        """Replace former keys by present ones, with their values; None for keys that no longer exist.
 
         Args:
             values: by key, with the sections above it.
 
         Raises:
-            ConfigurationError: one never was a key; or a value that is gone is not the one that it has without a key.
+            ConfigurationError: one is neither a key nor a former one; or the value of a removed key is not the one that
+                now always holds.
         """
         given = self._sections_with_keys(values)
         found: dict[Path, tuple[Path | None, Any]] = {}
@@ -317,7 +319,7 @@ class Language:
                 continue
             row = self._rows.get(general)
             if row is None:
-                raise ConfigurationError(f"{'.'.join(path)}: there is no such key, and there was none")
+                raise ConfigurationError(f"{'.'.join(path)}: expected a key or a former key, got another name")
             now, value = self.former.get(general, general), _unhashed(row, general, value)
             if row.form == "section":
                 now = now if now in self._above else None
@@ -328,7 +330,7 @@ class Language:
         return found
 
     def nested(self, values: Mapping[Path, Any]) -> Any:
-        """Values nested as the class has them, whether they stand under keys or under what keys were called before.
+        """Values nested as in the class, from keys or former keys.
 
         Args:
             values: by key, with the sections above it.
@@ -347,7 +349,7 @@ class Language:
         return _listed(found)
 
     def leaves(self, values: Any, above: Path = ()) -> dict[Path, Any]:
-        """The values below keys, or below what was a key before, by key with the sections above it."""
+        """The values of keys and former keys, by path."""
         found: dict[Path, Any] = {}
         several = isinstance(values, list)
         for name, value in enumerate(values) if several else values.items():
@@ -358,17 +360,17 @@ class Language:
         return found
 
     def holds_keys(self, path: Path) -> bool:
-        """Whether keys stand below a path, or stood there before."""
+        """Whether there are keys or former keys below a path."""
         general = _general(path)
         return any(one[: len(general)] == general and len(one) > len(general) for one in (*self._by_key, *self.former))
 
     def beside(self, key: Path) -> list[Path]:
-        """All keys whose values are in one section of the class with that of ``key``."""
+        """All keys whose values are in the same section of the class as that of ``key``."""
         sections = {one.attribute[:-1] for one in self._by_key.get(_general(key), ())}
         return [one.key for one in self.keys if one.attribute[:-1] in sections]
 
     def _sections_with_keys(self, paths: Iterable[Path]) -> set[Path]:
-        """The sections that may be null and are not."""
+        """The sections that may be null and are given."""
         above = {_general(path[:1]) for path in paths if len(path) > 1}
         return above & {one.attribute for one in self.keys if one.form == "optional"}
 
@@ -402,14 +404,14 @@ class Language:
                 refused.append(Refused(path, was, None if now is None else _numbered(now, path), got))
 
     def _is_declaration(self, one: Key) -> bool:
-        """Whether a key stands for a whole mapping of names, where single keys of a section can stand as well."""
+        """Whether the value of a key may be a mapping of names as well as a section of keys."""
         return one.form == "value" and one.key in self._above
 
     def _is_declaration_key(self, key: Path) -> bool:
         return any(self._is_declaration(one) for one in self._by_key.get(key, ()))
 
     def _declares(self, key: Path, value: Any) -> bool:
-        """Whether a mapping under such a key is a declaration: names with settings, not values of a section's keys."""
+        """Whether the mapping under such a key is a declaration of names, and not a section of keys."""
         named = isinstance(value, dict) and any(isinstance(item, dict) for item in value.values())
         return named and self._is_declaration_key(key)
 
@@ -434,7 +436,7 @@ class _Row(NamedTuple):
 
 
 def _rows(made: type, above: Path, hashed: Path) -> Iterator[_Row]:
-    """Every attribute of a class, a section before what is in it."""
+    """Every attribute of a class; a section comes before its attributes."""
     types = get_type_hints(made)
     for one in fields(made):
         hint = types[one.name]
@@ -454,7 +456,7 @@ def _rows(made: type, above: Path, hashed: Path) -> Iterator[_Row]:
 
 
 def _moved(attribute: Path, moves: Mapping[Path, Path | None]) -> Path | None:
-    """The key of an attribute: as the longest of the moves that holds it says."""
+    """The key of an attribute, by the longest matching prefix in ``moved``."""
     for end in range(len(attribute), 0, -1):
         if attribute[:end] in moves:
             new = moves[attribute[:end]]
@@ -477,13 +479,13 @@ def _general(path: Path) -> Path:
 
 
 def _numbered(general: Path, path: Path) -> Path:
-    """A path with the numbers of list items that another one has."""
+    """A path with `EACH` replaced by the item numbers of another path."""
     numbers = iter([part for part in path if part.isdigit()])
     return tuple(next(numbers) if part == EACH else part for part in general)
 
 
 def _items(form: Form, value: Any) -> list[tuple[Path, Any]]:
-    """What has keys below it: the items of a list of sections, or a section that may be null and is not."""
+    """The sections at a path: the items of a list, or the one section unless it is null."""
     if form == "list" and isinstance(value, list | tuple):
         return [((str(number),), item) for number, item in enumerate(value)]
     return [((), value)] if form == "optional" and isinstance(value, dict) else []
@@ -494,7 +496,7 @@ def _holds_sections(value: Any) -> bool:
 
 
 def _unhashed(row: _Row, path: Path, value: Any) -> Any:
-    """A value that stands under an attribute, or under its name in the canonical form."""
+    """The value of an attribute, under its own name or its name in the canonical form."""
     return unhashed_value(row.field, value) if path == row.hashed else value
 
 
@@ -505,7 +507,7 @@ def _at(values: Any, path: Path) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A value as YAML has it."""
+    """A value in the form that YAML writes."""
     if isinstance(value, Declared):
         return value.plain
     return list(value) if isinstance(value, tuple) else value
@@ -529,7 +531,7 @@ def _values(config: Any, attribute: Path, numbers: Path = ()) -> Iterator[tuple[
 
 
 def _put(found: dict[str, Any], path: Path, value: Any) -> None:
-    """Set one value; a section that is there is kept."""
+    """Set one value; existing sections are kept."""
     for part in path[:-1]:
         found = found.setdefault(part, {})
     if value == {} and isinstance(found.get(path[-1]), dict):
@@ -538,7 +540,7 @@ def _put(found: dict[str, Any], path: Path, value: Any) -> None:
 
 
 def _listed(tree: Any) -> Any:
-    """Sections whose keys are numbers, as lists."""
+    """Replace sections whose keys are numbers by lists."""
     if not isinstance(tree, dict):
         return tree
     plain = {name: _listed(value) for name, value in tree.items()}

@@ -1,14 +1,12 @@
 """What every role is: a deterministic fold of input logs into a journal and the records that follow from it.
 
-A machine owns one *home partition*. It never reads a clock, a file, a socket or a random source: whoever
-drives it (a Faust worker, the direct runner, `verify`) moves bytes in and out, and nothing else.
+A machine owns one *home partition*. It never reads a clock, a file, a socket or a random source. A driver (a Faust
+worker, the direct runner, or `verify`) only moves bytes in and out. The driver is responsible for the order of the
+protocol: journal first, then release, then commit. The machine is responsible for the content of records.
 
-The order of the protocol (journal first, then release, then commit) belongs to the driver; what a record
-says belongs to the machine.
-
-What every machine does is `Machine`. What only some do has a small protocol of its own, and a function that finds it by
-its name (`waiting`, `releasing`, `reopening`, `ticking`, `spilling`, `readers_of`): a role that cannot do it writes
-nothing.
+Every machine implements `Machine`. Abilities of only some machines are small protocols, each with a function that finds
+it by its name (`waiting`, `releasing`, `reopening`, `ticking`, `spilling`, `readers_of`); a role without an ability
+writes nothing for it.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ class Machine(Protocol):
 
     @property
     def journal(self) -> TopicPartition:
-        """Where this machine's journal lives."""
+        """The topic and partition of this machine's journal."""
 
     @property
     def inputs(self) -> tuple[TopicPartition, ...]:
@@ -50,7 +48,7 @@ class Machine(Protocol):
         """Inputs that every worker reads without a group (models)."""
 
     def is_last(self, value: bytes) -> bool:
-        """Whether a journal record is the very one that the state ends with: same number, same chain before it."""
+        """Whether the state ends with this journal record: same number, and same chain before it."""
 
     def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
         """The digest that a journal record over these slices holds (16 bytes)."""
@@ -59,7 +57,7 @@ class Machine(Protocol):
         """The first record of a new journal, from 32 random bytes of the driver."""
 
     def start(self, genesis: bytes) -> None:
-        """Begin from the genesis record that the journal really holds at its first offset.
+        """Begin from the genesis record at the first offset of the journal.
 
         Raises:
             HushstreamError: it belongs to another deployment, configuration, role, partition or key.
@@ -73,21 +71,21 @@ class Machine(Protocol):
         """
 
     def continues(self, value: bytes, last: bytes) -> bool:
-        """Whether bytes, which need not be readable, are closed as the journal's record behind ``last`` is."""
+        """Whether bytes end with the chain digest of the record behind ``last``; they need not be readable."""
 
     def positions(self) -> Mapping[TopicPartition, int]:
         """The next offset to *feed* to ``fold``, for every input and broadcast."""
 
     def committed(self) -> Mapping[TopicPartition, int]:
-        """The offsets from which a worker that has only the journal must read again (group inputs).
+        """The offsets of group inputs from which a worker that has only the journal must read again.
 
-        At most ``positions``; smaller where a window is open or ids must be remembered.
+        They are at most ``positions``, and smaller while a window is open or ids must be remembered.
         """
 
     def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
-        """The largest prefix of what has arrived that may be folded now (it may be empty).
+        """The largest prefix of the arrived input that may be folded now (it may be empty).
 
-        A context that waits for a click (``after_click``) is held back by this, with what follows it.
+        A context that waits for a click (``after_click``) is held back, with everything behind it.
         """
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
@@ -98,18 +96,18 @@ class Machine(Protocol):
         """
 
     def recovery_ranges(self, value: bytes) -> tuple[InputRange, ...]:
-        """The input that ``replay`` needs for this journal record (for a shuffler it may begin earlier)."""
+        """The input that ``replay`` needs for this journal record; it may begin before the record's ranges."""
 
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """Fold the ranges that a journal record names, and give the outputs that it stands for.
+        """Fold the ranges that a journal record names, and return the outputs of the record.
 
         Raises:
             OffChain: sequence number, lows or chain do not continue this machine; its state is unchanged.
-            ReplayMismatch: the inputs give other releases than the journal's digest says.
+            ReplayMismatch: the inputs give releases with another digest than the journal's.
         """
 
     def snapshot(self) -> bytes:
-        """The whole state, packed; to be kept only once every journaled step before it was acknowledged."""
+        """The whole state, packed. It may be stored only after all journal records before it were acknowledged."""
 
     def restore(self, snapshot: bytes) -> None:
         """Replace the state.
@@ -124,14 +122,14 @@ class Waits(Protocol):
 
     @property
     def awaited(self) -> Awaited | None:
-        """What the first record waits for that the last `Machine.ready` held back; None where none is."""
+        """What the first record waits for that the last `Machine.ready` held back; None if there is none."""
 
     def ends_at(self, before: int, end: int) -> None:
-        """Wait no more for what is not there.
+        """Stop waiting for records that do not exist.
 
         Args:
-            before: of the first input, all records below this offset were there,
-            end: when the log that one of them waits for ended here.
+            before: all records of the first input below this offset had arrived,
+            end: when the log that one of them waits for ended at this offset.
         """
 
 
@@ -140,33 +138,33 @@ class ReleasingMachine(Protocol):
 
     @property
     def charged(self) -> Cost | None:
-        """What its releases were charged so far; None where this deployment charges nothing."""
+        """The charges of its releases so far; None if this deployment charges nothing."""
 
     @property
     def refused(self) -> Exhausted | None:
-        """Why the next release would be withheld; None while the budget pays for it, or where there is none."""
+        """Why the next release would be withheld; None while the budget pays for it, or if there is no budget."""
 
     def opened_epoch_since(self, sequence: int) -> bool:
         """Whether a requested epoch was opened behind a journal record (`hushstream.engine.noise.epochs`)."""
 
     def request_epoch(self, nonce: bytes, forked: bool = False, incarnations: int = 0) -> bool:
-        """Request an epoch of noise, because the journal may have been rolled back and more released on other data.
+        """Request an epoch of noise, because the journal may have been rolled back after releases about other data.
 
         A worker calls this when it takes a journal up: after the replay, before the next fold.
 
-        Noise that is named by the content that it covers never meets other data. There a fork costs the units that both
-        branches released one price more, and only a fork that is known is charged. Noise that is drawn ahead of its
-        content (trees with negative digits) would cover other data a second time, and the difference of two releases
-        would be exact. There the next release opens an epoch with noise of its own and pays its price again; where the
-        budget cannot pay for it, nothing is released. The journal record that opens the epoch says so, so a replay
-        opens it, too. A worker requests the epoch again at every take-up until the journal holds that record; two
-        requests open one epoch, under the nonce of the last.
+        Noise whose address includes a digest of its content never covers other data. With such noise a fork costs one
+        more price for units that both branches released, and only a known fork is charged. Noise that is drawn ahead of
+        its content (trees with negative digits) would cover other data a second time, and the difference of two
+        releases would show the data exactly. With such noise the next release opens an epoch with new noise and pays
+        its price again; if the budget cannot pay, nothing is released. The journal record that opens the epoch says so,
+        so a replay opens it, too. A worker requests the epoch again at every take-up until the journal holds that
+        record; two requests open one epoch, under the nonce of the last.
 
         Args:
             nonce: 16 random bytes, which name the epoch (`hushstream.engine.noise.epochs`).
-            forked: whether a lost branch is known, not only possible. Then the epoch opens for any kind of noise.
-            incarnations: how many have paid before, as far as the zone's marks know: the epoch that opens is
-                one more, and those that this journal has no record of are charged with it.
+            forked: whether a lost branch is known, and not only possible. Then the epoch opens for any kind of noise.
+            incarnations: number of incarnations that have paid before, according to the zone's marks. The epoch that
+                opens is one more, and those without a record in this journal are charged with it.
 
         Returns:
             Whether the next release opens an epoch.
@@ -174,13 +172,14 @@ class ReleasingMachine(Protocol):
 
 
 class Reopens(Protocol):
-    """A machine that can go on after a record of its journal that its inputs no longer give."""
+    """A machine that can continue after a record of its journal that its inputs no longer reproduce."""
 
     def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """After a `ReplayMismatch`, which left the state alone: adopt a journal record that the inputs no longer give.
+        """Adopt a journal record that the inputs no longer reproduce.
 
-        What it released stands, and is never sent again. The next release opens an epoch of the noise after the
-        record's own, which another state of this journal may have begun, at its price.
+        It may be called after a `ReplayMismatch` that did not change the state. The record's release counts, and is
+        never sent again. The next release opens the noise epoch after the record's own (which another state of this
+        journal may have begun), and pays its price.
         """
 
 
@@ -189,21 +188,21 @@ class ReadsModels(Protocol):
 
     @property
     def readers(self) -> Sequence[FollowsModels]:
-        """Of each track that it follows, the reader."""
+        """The readers of the tracks that it follows."""
 
 
 class Ticks(Protocol):
-    """A machine for which log time must go on, though nothing comes."""
+    """A machine that needs log time to advance when no records come."""
 
     def tick(self, idle_ms: int) -> Output | None:
-        """A record to append to the home input when nothing came for ``idle_ms``; None when not needed."""
+        """A record to append to the home input when none came for ``idle_ms``; None if it is not needed."""
 
 
 class SpillsUsers(Protocol):
-    """A machine whose users are spilled to a store that the driver gives."""
+    """A machine that spills users to a store of its driver."""
 
     def keep_users(self, store: UserStore, resident: int) -> None:
-        """Begin with users over this store, about ``resident`` of them in memory; before `Machine.restore`."""
+        """Use this store, and keep about ``resident`` users in memory. Must be called before `Machine.restore`."""
 
 
 def waiting(machine: Machine) -> Waits | None:
@@ -219,19 +218,19 @@ def releasing(machine: Machine) -> ReleasingMachine | None:
 
 
 def reopening(machine: Machine) -> Reopens | None:
-    """The machine, if it can go on after a record that its inputs no longer give."""
+    """The machine, if it can continue after a record that its inputs no longer reproduce."""
     found: Reopens | None = _able(machine, "reopen")
     return found
 
 
 def ticking(machine: Machine) -> Ticks | None:
-    """The machine, if log time must go on, though nothing comes."""
+    """The machine, if it needs log time to advance when no records come."""
     found: Ticks | None = _able(machine, "tick")
     return found
 
 
 def spilling(machine: Machine) -> SpillsUsers | None:
-    """The machine, if users are spilled."""
+    """The machine, if it spills users."""
     found: SpillsUsers | None = _able(machine, "keep_users")
     return found
 
@@ -243,16 +242,17 @@ def readers_of(machine: Machine) -> Sequence[FollowsModels]:
 
 
 def float_ties(machine: Machine) -> int:
-    """How many replayed answers stand by the journal although this machine's floats differ by a rounding."""
+    """Number of replayed answers taken from the journal because this machine's floats differ by a rounding."""
     count: int = getattr(machine, "float_ties", 0)
     return count
 
 
 def snapshot_portions(machine: Machine) -> Generator[None, None, bytes]:
-    """`Machine.snapshot`, packed a little at a time: as the state is at the first step, while the machine folds on.
+    """`Machine.snapshot` in portions: it packs the state as it is at the first step, while the machine goes on folding.
 
-    A large state has ``snapshot_portions`` of its own, each step of which takes a few milliseconds; a small one is
-    packed in one go. The last step returns it. One snapshot at a time; to give it up, close it.
+    A machine with a large state has its own ``snapshot_portions``, whose steps take a few milliseconds; a small state
+    is packed in one step. The last step returns the snapshot. Only one snapshot may be made at a time; close the
+    generator to cancel it.
     """
     own: Callable[[], Generator[None, None, bytes]] | None = getattr(machine, "snapshot_portions", None)
     if own is None:

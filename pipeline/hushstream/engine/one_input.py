@@ -1,4 +1,4 @@
-"""The part of a machine that reads one input log and keeps a running digest. Roles that answer users do not have it."""
+"""The part of a machine that reads one input log and keeps a running digest. Answering roles do not use it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 
 POSITION: Mapping[str, Field] = {"chain": owner(), "position": integer(), "journaled": integer(), "running": raw()}
-"""Fields of a state: whose journal it is of, and how far its input was read and journaled."""
+"""State fields: owner of the journal, and how far its input was read and journaled."""
 
 
 class Read(NamedTuple):
     """A record of the input, decoded.
 
     Attributes:
-        record: as the log has it.
-        name: of its schema; empty where it must not count.
+        record: as it is in the log.
+        name: name of its schema; empty if it is refused.
         fields: by name.
-        reason: why it must not count.
+        reason: why it is refused.
     """
 
     record: InputRecord
@@ -38,13 +38,13 @@ class Read(NamedTuple):
 
 
 class Gathered:
-    """Collects the steps of a fold, and the dead letters and counts that the next step will carry.
+    """Collects the steps of a fold, and dead letters and counts for the next step.
 
     Attributes:
-        steps: that were made.
+        steps: steps so far.
         dead: dead letters.
         counts: events by outcome.
-        ids: of inputs that came; known again only when it is settled that they count.
+        ids: ids of inputs that arrived; they are remembered only when the inputs count.
     """
 
     __slots__ = ("_letters", "_source", "counts", "dead", "ids", "steps")
@@ -64,13 +64,13 @@ class Gathered:
         self.counts[Outcome.REJECTED] += 1
 
     def step(self, journal: bytes | None, releases: Sequence[Output] = (), key_rotated: bool = False) -> None:
-        """Make a step of what was collected, and start with empty counts again."""
+        """Make a step of the collected parts, and start with empty counts again."""
         self.steps.append(Step(journal, tuple(releases), tuple(self.dead), self.counts, key_rotated))
         self.dead, self.counts = [], Counter()
 
 
 class OneInput(OwnsJournal, Declared):
-    """The part of `Machine` that follows from one input log, a journal, and how far each has come.
+    """The methods of `Machine` for a role with one input log and one journal.
 
     Attributes:
         system: the deployment.
@@ -78,8 +78,8 @@ class OneInput(OwnsJournal, Declared):
         chain: of the journal.
         letters: writes dead letters.
         position: the next offset to feed.
-        journaled: up to which offset journal records cover the input; below it the open window or step begins.
-        running: digest of what was fed since.
+        journaled: end of the input that journal records cover; the open window or step begins there.
+        running: digest of the input since.
     """
 
     broadcasts: ClassVar[tuple[TopicPartition, ...]] = ()
@@ -128,28 +128,28 @@ class OneInput(OwnsJournal, Declared):
         return {self.inputs[0]: self.position}
 
     def committed(self) -> Mapping[TopicPartition, int]:
-        """See `Machine.committed`: what is open is read again by whoever has only the journal."""
+        """See `Machine.committed`: a worker that has only the journal reads the open window again."""
         return {self.inputs[0]: self.journaled}
 
     def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
-        """See `Machine.ready`: nothing waits here."""
+        """See `Machine.ready`: no record waits."""
         return slices
 
     def snapshot(self) -> bytes:
-        """See `Machine.snapshot`; it may be taken while something is gathered."""
+        """See `Machine.snapshot`; it may be taken while a window is open."""
         return self.state.pack(self)
 
     def restore(self, snapshot: bytes) -> None:
         self.state.restore(self, snapshot)
 
     def recovery_ranges(self, value: bytes) -> tuple[InputRange, ...]:
-        """See `Machine.recovery_ranges`: from where this machine stands, which may be inside what is open."""
+        """See `Machine.recovery_ranges`: from this machine's position, which may be inside the open window."""
         return tuple(part._replace(low=max(part.low, self.position)) for part in self.entry(value).inputs)
 
     # What a fold calls.
 
     def read(self, slices: Sequence[InputSlice], kinds: frozenset[str]) -> list[Read]:
-        """Decode new input; what is not of these schemas, or of another configuration, must not count."""
+        """Decode new input. Records of other schemas or another configuration are refused."""
         read, digest = [], self.system.digest
         self._undigested = deque(record for part in slices for record in part.records)
         for record in self._undigested:
@@ -164,14 +164,14 @@ class OneInput(OwnsJournal, Declared):
         return read
 
     def batch(self, high: int, fields: Mapping[str, Any], outputs: tuple[Output, ...] = (), epoch: int = 0) -> Batch:
-        """What the next journal record covers, up to ``high``, and what was made of it; what comes is behind that."""
+        """The batch of the next journal record, up to ``high``; later input begins there."""
         self._digest_below(high)
         batch = Batch([InputRange(*self.inputs[0], self.journaled, high)], self.running, fields, outputs, epoch)
         self.journaled, self.running = high, START
         return batch
 
     def finished(self, slices: Sequence[InputSlice], gathered: Gathered) -> Sequence[Step]:
-        """End a fold: the steps that it made, and a last one for input that led to no release."""
+        """End a fold: returns its steps, and a last one for input without a release."""
         for part in slices:
             self._digest_below(part.high)
             self.position = part.high
@@ -180,7 +180,7 @@ class OneInput(OwnsJournal, Declared):
         return gathered.steps
 
     def _digest_below(self, high: int) -> None:
-        """Go on with the digest; refused records are in it, too: a replay must see that they are what they were."""
+        """Continue the digest. It covers refused records, too, so that a replay notices if they have changed."""
         below, waiting = [], self._undigested
         while waiting and waiting[0].offset < high:
             below.append(waiting.popleft())

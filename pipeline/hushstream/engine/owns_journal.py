@@ -1,4 +1,4 @@
-"""The part that all machines with one journal share: the first record, the entries, and the test for the last one."""
+"""The part that all machines with one journal share: genesis record, entries, and the test for the last record."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hushstream.engine.records import InputRange, JournalEntry
 
 
 class OwnsJournal:
-    """The part of `Machine` that follows from a journal alone, where a record covers the whole of a batch.
+    """The methods of `Machine` that depend on the journal alone, for roles whose records cover whole batches.
 
     Attributes:
         chain: of the journal.

@@ -10,7 +10,7 @@ PHASE_ENDS = {"seals": {"type": "map", "values": "long"}, "sealed_phase": "long"
 
 
 class PhaseEnds:
-    """Which phase each learner partition has ended, and which phase all of them have."""
+    """The last phase that each learner partition has ended, and the last that all have."""
 
     __slots__ = ("by_origin", "complete", "origins")
 
@@ -21,7 +21,7 @@ class PhaseEnds:
         self.complete = -1
 
     def note(self, origin: int, phase: int) -> bool | None:
-        """Take one phase end: whether a phase is complete by it; None if no partition of this deployment sent it."""
+        """Take one phase end; returns whether it completes a phase. None if no partition of this deployment sent it."""
         if not 0 <= origin < self.origins or phase < 0:
             return None
         self.by_origin[origin] = max(self.by_origin.get(origin, -1), phase)
@@ -39,6 +39,6 @@ class PhaseEnds:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Know the phase ends that were dumped, and no others."""
+        """Restore the dumped phase ends."""
         self.by_origin = {int(origin): phase for origin, phase in state["seals"].items()}
         self.complete = state["sealed_phase"]

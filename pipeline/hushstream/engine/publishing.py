@@ -1,8 +1,8 @@
-"""Roles that publish versions of something made from public input; their journal is what they publish.
+"""Roles that publish versions of a model, made from public input. Their journal is the published topic.
 
-A version follows from single records, or from the end of a phase. A role's own ``fold`` says when, and calls `publish`.
-The journal holds public values only, so its digests need no key. A recomputed version may differ from the journaled one
-by a rounding of its floats (on another CPU); the journaled version then stands.
+A role's own ``fold`` decides when a version is due (after single records, or at the end of a phase), and calls
+`publish`. The journal holds public values only, so its digests need no key. If a recomputed version differs from the
+journaled one only by rounding of floats (on another CPU), the journaled version counts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hushstream.engine.system import Core, DeploymentValues
 from hushstream.feedback.memory import BoundedMap
 
 REMEMBERED_IDS = 100_000
-"""How many ids of inputs are known again, so that what is sent twice counts once."""
+"""Number of input ids that are remembered, so that a repeated input counts once."""
 
 
 PUBLISHING: Mapping[str, Field] = {
@@ -41,8 +41,8 @@ class PublishingRole(OneInput, ABC):
     Attributes:
         state: its fields: `PUBLISHING`, and its own.
         rounding: how a version may differ from the journaled one.
-        version: of what was published last; 0 before the first.
-        phase_ends: ends of phases so far.
+        version: the last published version; 0 before the first.
+        phase_ends: phase ends so far.
         known: ids of inputs that counted.
     """
 
@@ -62,7 +62,7 @@ class PublishingRole(OneInput, ABC):
 
         Args:
             system, identity, schema, source, zone: of the role.
-            origins: how many senders end a phase together.
+            origins: number of senders that end a phase together.
         """
         super().__init__(system, identity, schema, source, zone, PublicDigester())
         self.version = 0
@@ -72,12 +72,12 @@ class PublishingRole(OneInput, ABC):
 
     @abstractmethod
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
-        """See `Machine.fold`: one step for every new version, and one for what is left."""
+        """See `Machine.fold`: one step for every new version, and one for the rest."""
 
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """See `Machine.replay`: the journaled version stands if the recomputed one equals it, but for `rounding`.
+        """See `Machine.replay`: the journaled version counts if the recomputed one equals it up to `rounding`.
 
-        After a `ReplayMismatch` the machine must be thrown away.
+        After a `ReplayMismatch` the machine must be discarded.
         """
         with replaying(self.chain, value, self.committed()) as self._replayed:
             try:
@@ -91,17 +91,17 @@ class PublishingRole(OneInput, ABC):
     # What a fold calls.
 
     def first_time(self, identity: str) -> bool:
-        """Whether an id was not met before; it is from now on."""
+        """Whether an id is new; it is remembered."""
         if identity in self.known:
             return False
         self.known.put(identity, None)
         return True
 
     def ends_phase(self, fields: Mapping[str, Any], gathered: Gathered) -> bool:
-        """Take one phase end: whether all origins have ended a phase by it.
+        """Take one phase end; returns whether all origins have now ended the phase.
 
         Raises:
-            Refused: it comes from nobody who ends phases here.
+            Refused: no origin of this role has sent it.
         """
         complete = self.phase_ends.note(fields["origin"], fields["phase"])
         if complete is None:
@@ -116,16 +116,16 @@ class PublishingRole(OneInput, ABC):
         gathered: Gathered,
         announced: Callable[[Mapping[str, Any]], tuple[Output, ...]] | None = None,
     ) -> None:
-        """Publish the version that follows from the input below ``high``, or follow the one that is replayed.
+        """Publish the version from the input below ``high``, or compare it with the replayed one.
 
         Args:
-            high: where the next version's input begins.
-            fields: what it holds, beside head and number.
+            high: beginning of the next version's input.
+            fields: of the version, without head and number.
             gathered: counts it.
-            announced: what is sent behind it, of the fields that stand: where a version is replayed, what it says.
+            announced: makes the outputs of the version from its final fields, which are the journaled ones in a replay.
 
         Raises:
-            ReplayMismatch: the record that is replayed is another one.
+            ReplayMismatch: the replayed record differs.
         """
         batch = self.batch(high, {"version": self.version + 1, **fields})
         if self._replayed is None:

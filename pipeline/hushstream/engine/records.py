@@ -1,4 +1,4 @@
-"""What drivers move in and out of machines: records of logs, ranges of them, and what a fold gives."""
+"""What drivers move in and out of machines: records of logs, ranges of them, and results of a fold."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PART = "ReleasePart"
 """The schema of a part."""
 
 MODEL_PARTS = "model-parts"
-"""The topic of parts of models, whose journal is a topic of their own; parts of other releases lie where these lie."""
+"""The topic of parts of models. Parts of other releases are on the topic of the release itself."""
 
 
 class InputRecord(NamedTuple):
@@ -62,26 +62,26 @@ class InputRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """What a driver must know of a journal record to apply the chain rule and to find its inputs."""
+    """The fields of a journal record that a driver needs to apply the chain rule and to find its inputs."""
 
     sequence: int
     """0 for the genesis record, then 1, 2, ... without a gap."""
     inputs: tuple[InputRange, ...]
     """Empty for the genesis record."""
     schema_generation: int = FIRST_GENERATION
-    """In which it and what follows from it are written (`hushstream.schemas.catalogue`)."""
+    """Schema generation of the record and its outputs (`hushstream.schemas.catalogue`)."""
     input_digest: bytes = b""
-    """Of the records in these ranges; empty for the genesis record."""
+    """Digest of the records in these ranges; empty for the genesis record."""
     key_rotated: bool = False
-    """Whether the machine is under another key behind it than that of its digests."""
+    """Whether the record rotates the key: later digests are under another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one fold produced.
+    """The result of one fold.
 
-    ``journal`` is None when nothing has to be written ahead (a shuffler that only filled its window); such
-    a step has no releases, but it may have dead letters.
+    ``journal`` is None if no journal record is due (for instance while a shuffler's window fills). Such a step has no
+    releases, but may have dead letters.
     """
 
     journal: bytes | None
@@ -89,22 +89,22 @@ class Step:
     """Sent only after ``journal`` was acknowledged at the expected offset; deterministic bytes and order."""
     dead_letters: tuple[Output, ...] = ()
     counts: Mapping[str, int] = field(default_factory=dict)
-    """How many events had which outcome, by names from a fixed list (`hushstream.engine.declare.outcomes`)."""
+    """Number of events by outcome, with names from a fixed list (`hushstream.engine.declare.outcomes`)."""
     key_rotated: bool = False
     """Whether the journal record rotates the key. It is then marked as a release is, even if nothing was released."""
 
 
 class ReplayMismatch(HushstreamError):
-    """The inputs do not give again what the journal says was released; nothing may be sent."""
+    """The inputs give other releases than the journal says; nothing may be sent."""
 
 
 class FollowsModels(Protocol):
-    """What a driver asks of a reader of published models (`hushstream.engine.learner.models.ModelReader`).
+    """What a driver uses of a reader of published models (`hushstream.engine.learner.models.ModelReader`).
 
     Attributes:
-        position: where it reads on.
-        published_ms: log time of the newest version, as far as it is known.
-        foreign: (offset, bytes) of the last records that were skipped as no chain holds them.
+        position: next offset to read.
+        published_ms: log time of the newest version, if known.
+        foreign: (offset, bytes) of the last records that were skipped because they are on no chain.
     """
 
     topic: TopicPartition
@@ -124,9 +124,9 @@ class Awaited(NamedTuple):
     """What a record that is held back waits for."""
 
     at: int
-    """Its own offset, in the first of the inputs."""
+    """Offset of the waiting record, in the first input."""
     source: TopicPartition
     offset: int
-    """Of the record of ``source`` that must come first."""
+    """Offset of the record of ``source`` that must come first."""
     until_ms: int
     """A record of ``source`` of a later log time shows that this one never comes."""

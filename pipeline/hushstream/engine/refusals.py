@@ -1,4 +1,4 @@
-"""Dead letters: they say which record was refused and why, without a byte of what it held.
+"""Dead letters say which record was refused and why, without any byte of its content.
 
 The digest is keyed with the zone's key: the operator of that zone can find the record again, and nobody else can learn
 its content by guessing (PRIVACY rule 10).
@@ -10,11 +10,11 @@ from hushstream.engine.journal.chain import Digester, Encode
 from hushstream.engine.records import Output
 
 WHOLE_RECORD = -1
-"""In place of a row, when a record was refused as a whole."""
+"""Replaces the row number when a whole record was refused."""
 
 
 class Refused(Exception):
-    """A record must not count, for a reason of `hushstream.engine.declare.outcomes.Refusal`."""
+    """A record is refused, for a reason of `hushstream.engine.declare.outcomes.Refusal`."""
 
     def __init__(self, reason: str) -> None:
         """With the reason."""
@@ -26,7 +26,7 @@ class DeadLetters:
     """Makes the dead letters of one role in one zone."""
 
     def __init__(self, zone: str, role: str, home: int, digester: Digester, encode: Encode) -> None:
-        """Bind to the zone whose operator may read them, and to the home partition of the role."""
+        """For the zone whose operator may read them, and the home partition of the role."""
         self.home = home
         self._zone = zone
         self._role = role
@@ -34,7 +34,7 @@ class DeadLetters:
         self._encode = encode
 
     def rotate_to(self, digester: Digester) -> None:
-        """Name records under another key from now on."""
+        """Use another key for digests from now on."""
         self._digester = digester
 
     def letter(

@@ -1,11 +1,11 @@
-"""Releases that are larger than a record: they leave in parts under one journal record.
+"""Releases that are larger than a record: they are sent in parts under one journal record.
 
-* The writer draws, charges and journals the release once. The parts are outputs of that journal record like any other:
-  its ``release_digest`` covers them in their order (or it names the digest of the joined content), so that recovery and
-  `verify` compare the whole, and a crash between two parts sends all of them again.
-* A reader acts when all parts of a set are there, whatever their order and however often each came. A set is named by
-  the digest of its joined content, so no part of another release can complete it. An incomplete set is never used.
-* Nothing about privacy changes: one release, one debit, one entry in the ledger.
+* The writer draws, charges and journals the release once. The parts are ordinary outputs of that journal record: its
+  ``release_digest`` covers them in order (or the record holds the digest of the joined content). So recovery and
+  `verify` compare the whole release, and after a crash between two parts all of them are sent again.
+* A reader acts when all parts of a set have arrived, in any order and with any repeats. A set is named by the digest of
+  its joined content, so no part of another release can complete it. An incomplete set is never used.
+* Privacy does not change: there is one release, one debit and one entry in the ledger.
 """
 
 from __future__ import annotations
@@ -21,27 +21,28 @@ from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 
 WHOLE_BYTES = MAX_RECORD_BYTES - 4096
-"""What of a release one record holds, beside its other fields: a larger one leaves in parts, none of them longer."""
+"""Largest content of a release in one record, besides its other fields. A larger release is sent in parts of at most
+this size."""
 
 MOST_PARTS = 16
-"""Of one release: a reader holds some whole sets in memory."""
+"""Largest number of parts of one release, because a reader holds some complete sets in memory."""
 
 MOST_BYTES = MOST_PARTS * WHOLE_BYTES - 4096
-"""Of the arrays of one release."""
+"""Largest size of the arrays of one release."""
 
 _LENGTH_BYTES = 4
 
 
 class BadPart(HushstreamError):
-    """A part that belongs to no release."""
+    """A part that fits no release."""
 
 
 class Taken(NamedTuple):
-    """What became of a part.
+    """The result of taking a part.
 
     Attributes:
-        content: the whole, if this was the last part of it that was missing; else None.
-        gave_up: how many incomplete sets gave way.
+        content: the joined content, if this was the last missing part; else None.
+        gave_up: number of incomplete sets that were dropped.
     """
 
     content: bytes | None
@@ -49,12 +50,12 @@ class Taken(NamedTuple):
 
 
 def parts_needed(size: int) -> int:
-    """In how many parts a release leaves whose arrays have ``size`` bytes; 1 for one that fits a record."""
+    """Number of parts of a release whose arrays have ``size`` bytes; 1 if it fits one record."""
     return max(1, -(-size // WHOLE_BYTES))
 
 
 def whole_digest(content: bytes) -> bytes:
-    """What names a set: 16 bytes. What is released is public, so it needs no key."""
+    """The name of a set: a digest of 16 bytes. Releases are public, so it needs no key."""
     return PublicDigester().digest("release-whole", content)
 
 
@@ -62,7 +63,7 @@ def parts_of(content: bytes, config_digest: bytes, encode: Callable[[str, Mappin
     """The records of a release, in the order in which they are sent.
 
     Args:
-        content: the whole.
+        content: the joined content.
         config_digest: of the deployment.
         encode: writes a record in the journal's schema generation.
     """
@@ -75,16 +76,16 @@ def parts_of(content: bytes, config_digest: bytes, encode: Callable[[str, Mappin
 
 
 def parts_of_record(name: str, fields: Mapping[str, Any], chain: Chain, config_digest: bytes) -> list[bytes]:
-    """The parts of a record that is larger than one may be; `record_of` gives it back."""
+    """Split a record that is too large into parts; `record_of` joins them."""
     content = codec.encode(name, fields, chain.schema_generation, most=MOST_PARTS * WHOLE_BYTES)
     return parts_of(content, config_digest, chain.encode)
 
 
 def record_of(content: bytes, name: str) -> dict[str, Any]:
-    """The fields of a record that came in parts.
+    """Join the parts of a record, and decode it.
 
     Raises:
-        BadPart: the parts join to another one.
+        BadPart: the joined record has another schema.
     """
     try:
         return codec.decode(content, frozenset({name}), most=MOST_PARTS * WHOLE_BYTES)[1]
@@ -93,14 +94,14 @@ def record_of(content: bytes, name: str) -> dict[str, Any]:
 
 
 class PartSets:
-    """The sets of parts that are incomplete, as one reader has met them."""
+    """The incomplete sets of parts at one reader."""
 
     def __init__(self, most: int) -> None:
         """Begin with none.
 
         Args:
-            most: how many incomplete sets are kept; the one that got a part least recently gives way. A writer sends a
-                set without another one between, so more than one a writer is left of writers that stopped for ever.
+            most: largest number of incomplete sets; the one that got a part least recently is dropped. A writer sends
+                one set at a time, so further sets of a writer were never finished.
         """
         self._most = most
         self._open: dict[bytes, list[Mapping[str, Any] | None]] = {}
@@ -155,12 +156,12 @@ class PartSets:
 
 
 def packed(values: Sequence[bytes]) -> bytes:
-    """Byte strings behind one another, each with its length."""
+    """Join byte strings, each after its length."""
     return b"".join(len(value).to_bytes(_LENGTH_BYTES, "little") + value for value in values)
 
 
 def unpacked(dumped: bytes) -> list[bytes]:
-    """What `packed` joined.
+    """Split what `packed` joined.
 
     Raises:
         HushstreamError: not such bytes.

@@ -1,5 +1,6 @@
-"""Roles that release with noise: they collect input, close a window, charge the budget, add noise, write the journal
-record, and only then release.
+"""Roles that release with noise.
+
+They collect input, close a window, charge the budget, add noise, write the journal record, and only then release.
 
 A role's own ``fold`` shows what happens to its input, and calls the shared steps (`Releases`):
 
@@ -8,11 +9,11 @@ A role's own ``fold`` shows what happens to its input, and calls the shared step
 
 A journal record is written only when a window or a step closes; until then anyone with the log can fold the input
 again. The record names the range and a keyed digest of its input, the debit, and a keyed digest of what is released.
-The journal's genesis nonce, the epoch and the place within it name the noise. So the same log gives the same release,
-and never a second draw (PRIVACY rules 5 to 7).
+The address of the noise consists of the journal's genesis nonce, the epoch and the position within it. So the same log
+gives the same release, and noise is never drawn a second time (PRIVACY rules 5 to 7).
 
-When the zone's key was rotated (`hushstream.engine.noise.key_rotation`), the next record says so, and what follows is
-released under the new key in an epoch of its own. When a rollback is suspected (`ReleasingMachine.request_epoch` of
+When the zone's key was rotated (`hushstream.engine.noise.key_rotation`), the next record says so, and later releases
+are under the new key in a new epoch. When a rollback is suspected (`ReleasingMachine.request_epoch` of
 `hushstream.engine.machine`), a role that draws noise ahead of its input begins an epoch, and pays for it.
 """
 
@@ -45,10 +46,10 @@ class Releases:
     """Key, epoch and budget of the releases of one journal.
 
     Attributes:
-        keys: of the zone, and the one in force.
-        epoch: where the noise stands.
-        spending: what is charged.
-        replayed: the journal record that is replayed; None where new input is folded.
+        keys: keys of the zone, and the one in force.
+        epoch: the epoch of noise.
+        spending: the charges.
+        replayed: the journal record in a replay; None while new input is folded.
     """
 
     def __init__(
@@ -60,14 +61,14 @@ class Releases:
         terms: SpendingTerms,
         first_epoch: int = 0,
     ) -> None:
-        """Before the first release.
+        """Begin before the first release.
 
         Args:
             chain: of the journal.
             letters: dead letters under the key in force.
             key: the zone's key that the journal begins with.
-            ring: what the zone's key file holds: where the key turns next.
-            terms: what releases cost, and out of which limit.
+            ring: content of the zone's key file, for key rotation.
+            terms: prices and limit of the releases.
             first_epoch: number of the first epoch of noise.
         """
         self._chain = chain
@@ -84,15 +85,16 @@ class Releases:
 
     @property
     def nonce(self) -> bytes:
-        """What names the noise of this epoch in this journal."""
+        """The nonce in the noise addresses of this epoch."""
         return self.epoch.nonce(self._chain.genesis_nonce)
 
     # One release.
 
     def opens_epoch(self) -> bool:
-        """Open the epoch that is due, if one is: then whatever draws ahead has to begin again, under its noise.
+        """Open the epoch that is due; returns whether there was one.
 
-        Asked before `ask`: else the release would be on the charge, and under the noise, that are suspected.
+        Then a role that draws ahead must begin again with new noise. Call this before `ask`: otherwise the release
+        would use the suspected charge and noise.
         """
         if not self.epoch.due:
             return False
@@ -100,22 +102,22 @@ class Releases:
         return True
 
     def ask(self, window: int = 0) -> Asked:
-        """Charge a release to a charge of this epoch. What was paid is in the state, so a replay is told the same."""
+        """Charge a release in this epoch. Payments are in the state, so a replay gets the same answer."""
         return self.spending.ask(self.epoch.charge_key(window))
 
     def journal(self, batch: Batch, asked: Asked) -> tuple[bytes, bool]:
-        """Write the journal record of a release, or follow the one that is replayed; the outputs are sent behind it.
+        """Write the journal record of a release, or compare it with the replayed one. The outputs are sent after it.
 
         Args:
-            batch: what was made of the input; nothing of it is known to anybody yet.
-            asked: what it was charged.
+            batch: the batch; nothing of it was sent yet.
+            asked: its charge.
 
         Returns:
-            The record, and whether the zone's next key is in force from here on. The record was digested under the key
-            before; all that follows is under the next one, in an epoch that has begun.
+            The record, and whether the zone's next key is in force from here on. The record's digest is under the old
+            key; everything later is under the next one, in a new epoch.
 
         Raises:
-            ReplayMismatch: the record that is replayed is another one; nothing has changed but what `ask` did.
+            ReplayMismatch: the replayed record differs; only `ask` has changed the state.
         """
         turned_to = self.keys.due if self.replayed is None else self.replayed.fields["turned_to"]
         fields = {**batch.fields, "debit": debit_fields(asked.debit), "turned_to": turned_to}
@@ -131,7 +133,7 @@ class Releases:
         """Use the zone's key with this public id from here on.
 
         Raises:
-            KeyFileError: it was destroyed, or the zone never had it.
+            KeyFileError: the key was destroyed, or the zone never had it.
         """
         key = self.keys.rotate_to(key_id)
         self._chain.rotate_to(key)
@@ -141,10 +143,10 @@ class Releases:
 
     @contextmanager
     def replaying(self, value: bytes, positions: Mapping[TopicPartition, int]) -> Iterator[None]:
-        """Follow a journal record: the release that is made meanwhile must be the one that it says.
+        """Replay a journal record. The release inside the ``with`` block must be the one of the record.
 
         Raises:
-            OffChain: it does not continue the chain.
+            OffChain: the record does not continue the chain.
         """
         with replaying(self._chain, value, positions) as self.replayed:
             try:
@@ -155,25 +157,25 @@ class Releases:
                 self.replayed = None
 
     def require_followed(self) -> None:
-        """Refuse to end the replay of a record before its release has come; no replay: nothing.
+        """Refuse to end a replay before the release of its record was made.
 
-        A fold that settles something at its end, which no save point brings back, asks for it before that.
+        Without a replay this does nothing. A fold calls it before changes that no save point rolls back.
 
         Raises:
-            ReplayMismatch: it has not come.
+            ReplayMismatch: the release was not made.
         """
         if self.replayed is not None:
             self.replayed.require_followed()
 
     def adopt(self, fields: Mapping[str, Any], window: int) -> bool:
-        """Accept a journal record whose release its inputs no longer give. It counts, and is never sent again.
+        """Accept a journal record whose release its inputs no longer reproduce.
 
-        The next release opens an epoch after the record's own, which another state of this journal may have begun:
-        under the noise of any earlier one something else was released.
+        It counts, and is never sent again. The next release opens an epoch after the record's own (which another state
+        of this journal may have begun), because other data were released under the noise of every earlier epoch.
 
         Args:
             fields: of the record; the chain has advanced by it.
-            window: the charge of its epoch that it was on.
+            window: its charge within its epoch.
 
         Returns:
             Whether the zone's next key is in force from here on.
@@ -214,21 +216,21 @@ _AFTER: Mapping[str, Field] = {
 
 
 def releasing_state(what: str, version: int, name: str, *, noise: str = "", **own: Field) -> State:
-    """The declared state of a releasing role: what all of them hold, and fields of its ``own``.
+    """The declared state of a releasing role: the common fields, and its ``own``.
 
-    Where it names a method that opens its ``noise`` (counters that nothing was put into, under the noise of this
-    epoch), its own fields are restored behind that.
+    ``noise`` may name a method that opens empty counters under the noise of this epoch. The role's own fields are
+    restored after it was called.
     """
     opened: Mapping[str, Field] = {noise: after(noise)} if noise else {}
     return State(what, version, name, _BEFORE, opened, own, _AFTER)
 
 
 class ReleasingRole(OneInput, ABC):
-    """A machine with one journal of releases over one input log: it writes `fold` itself, and calls `releases` there.
+    """A machine with one input log and one journal of releases. A role writes `fold` itself and calls `releases` in it.
 
     Attributes:
-        state: its fields (`releasing_state`); they hold input in clear, so a state is as sensitive as that.
-        releases: what is kept of its releases.
+        state: its fields (`releasing_state`); they hold input in clear, so a state is as sensitive as the input.
+        releases: key, epoch and budget of its releases.
     """
 
     derived: ClassVar[Mapping[str, str]] = {"releases": "its parts are declared: keys, epoch, spending"}
@@ -244,23 +246,26 @@ class ReleasingRole(OneInput, ABC):
         ring: KeyRing | None,
         first_epoch: int = 0,
     ) -> None:
-        """Begin before the first record of ``source``; see `OneInput` and `Releases`. It spends on the first ledger."""
+        """Begin before the first record of ``source``; see `OneInput` and `Releases`.
+
+        Charges go to the first ledger.
+        """
         super().__init__(system, identity, schema, source, zone, key)
         self.releases = Releases(self.chain, self.letters, key, ring, system.spending_terms, first_epoch)
 
     @property
     @abstractmethod
     def charge(self) -> int:
-        """The charge of its epoch that the next release is on."""
+        """The charge of the next release within its epoch."""
 
     @property
     @abstractmethod
     def draws_ahead(self) -> bool:
-        """Whether noise is drawn before all that it covers is there, so that no digest of that is in its name."""
+        """Whether noise is drawn before all its input has come, so that its address has no digest of the input."""
 
     @abstractmethod
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
-        """See `Machine.fold`: one step for each release, and one for what is left."""
+        """See `Machine.fold`: one step for each release, and one for the rest."""
 
     @property
     def key(self) -> Key:
@@ -274,7 +279,7 @@ class ReleasingRole(OneInput, ABC):
 
     @property
     def spending(self) -> Spending:
-        """What was charged to the budget so far."""
+        """The charges to the budget so far."""
         return self.releases.spending
 
     @property
@@ -297,9 +302,9 @@ class ReleasingRole(OneInput, ABC):
         self.chain.start(genesis, self.releases.keys.retired)
 
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """See `Machine.replay`: everything here is whole numbers, so the record must be the same.
+        """See `Machine.replay`: all values are whole numbers, so the record must be equal.
 
-        A machine that cannot reopen its journal is thrown away after a `ReplayMismatch`, as it is.
+        After a `ReplayMismatch` a machine that cannot reopen its journal must be discarded.
         """
         with self.releases.replaying(value, self.committed()):
             steps = self.fold(slices)
@@ -318,21 +323,21 @@ class ReleasingRole(OneInput, ABC):
         gathered: Gathered,
         outcome: str = Outcome.RELEASE,
     ) -> bool:
-        """Journal a release, and make the step that sends it: the driver appends the record, then sends the outputs.
+        """Journal a release, and make its step: the driver appends the record, then sends the outputs.
 
         Args:
-            high: the release closed with the input below it.
-            fields: of the journal record, beside head, debit and key.
-            outputs: what is released, or says that nothing may be.
-            asked: what it was charged.
-            gathered: what happened until here; the release is counted there.
-            outcome: what it counts as, if its price was not refused.
+            high: end of the input of the release.
+            fields: of the journal record, without head, debit and key.
+            outputs: the release, or records that say that it is withheld.
+            asked: its charge.
+            gathered: steps and counts so far; the release is counted there.
+            outcome: the outcome to count, if its price was not refused.
 
         Returns:
-            Whether the zone's next key is in force from here on, and its epoch has begun.
+            Whether the zone's next key is in force from here on, in a new epoch.
 
         Raises:
-            ReplayMismatch: the record that is replayed is another one.
+            ReplayMismatch: the replayed record differs.
         """
         gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else outcome] += 1
         journal, key_rotated = self.releases.journal(self.batch(high, fields, outputs), asked)
@@ -340,24 +345,24 @@ class ReleasingRole(OneInput, ABC):
         return key_rotated
 
     def debited(self, entry_id: bytes, asked: Asked, topic: str = "ledger") -> Output:
-        """The ledger's copy of what a release was charged, or of nothing, where its price was refused."""
+        """The ledger's copy of a release's charge, which is empty if its price was refused."""
         entry = self.system.ledger_entry(entry_id, asked.debit, self.system.as_stated(self.releases.key.reproducible))
         return Output(topic, self.partition, self.chain.encode("LedgerEntry", entry))
 
     def tick_record(self) -> Output:
-        """What goes into the home input where log time must go on while what is gathered waits for its end."""
+        """The record that `Ticks.tick` appends to the home input, so that log time advances while a window is open."""
         return Output(*self.inputs[0], self.chain.encode("Tick", {"config_digest": self.system.digest}))
 
 
 class ReopeningRole(ReleasingRole):
-    """One that can go on after a record of its journal that its inputs no longer give (`Reopens`)."""
+    """A releasing role that can continue after a record that its inputs no longer reproduce (`Reopens`)."""
 
     @abstractmethod
     def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
         """See `hushstream.engine.machine.Reopens`."""
 
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """See `Machine.replay`: after a `ReplayMismatch` the state is as it was, and `reopen` may be asked for."""
+        """See `Machine.replay`: after a `ReplayMismatch` the state is unchanged, and `reopen` may be called."""
         before = self.state.save_point(self)
         try:
             return super().replay(value, slices)
@@ -367,7 +372,7 @@ class ReopeningRole(ReleasingRole):
             raise
 
     def reopened(self, fields: Mapping[str, Any], charge: int, gathered: Gathered) -> Step:
-        """The step of a record that was reopened: its input was taken without a release."""
+        """The step of a reopened record: its input was taken without a release."""
         self._undigested.clear()
         self.position = fields["head"]["inputs"][0]["high"]
         self.journaled, self.running = self.position, START

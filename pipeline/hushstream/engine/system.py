@@ -1,4 +1,4 @@
-"""What is known of a deployment, in every system: the object that its machines work from."""
+"""The core of a deployment: configuration, promises and prices, which its machines use. Every system has one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class DeploymentValues(Protocol):
 
 
 class DecidingValues(DeploymentValues, Protocol):
-    """What those have in common that decide for users among arms."""
+    """What the configurations of all deciding systems have in common."""
 
     @property
     def arms(self) -> int: ...
@@ -43,12 +43,12 @@ ConfigT_co = TypeVar("ConfigT_co", bound=DeploymentValues, covariant=True)
 
 
 class Priced(NamedTuple):
-    """What the releases of a configuration promise and cost.
+    """Promises and costs of the releases of a configuration.
 
     Attributes:
         promises: what the configured releases promise, to whom, over a lifetime.
-        budgets: what may be spent, and how much of what is planned fits; one for each thing that is released.
-        ledgers: what the releases cost that are entered on each ledger topic, and out of which limit.
+        budgets: the budgets, and how much of the plan is within them; one for each kind of release.
+        ledgers: prices and limits of the releases on each ledger topic.
     """
 
     promises: Promises
@@ -58,12 +58,12 @@ class Priced(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Core(ABC, Generic[ConfigT_co]):
-    """What the machines of a deployment work from. Each system derives its own class from this one.
+    """What the machines of a deployment use. Each system derives its own class.
 
     Attributes:
         config: the configuration, as given.
-        digest: 16 bytes that stand for the configuration and what was prepared.
-        priced: what the releases promise and cost.
+        digest: digest of the configuration and the prepared artefacts (16 bytes).
+        priced: promises and costs of the releases.
         public_dataset: see `hushstream.engine.declare.declaration.System`.
     """
 
@@ -84,12 +84,12 @@ class Core(ABC, Generic[ConfigT_co]):
 
     @property
     def budgets(self) -> tuple[BudgetFacts, ...]:
-        """What may be spent, and how much of what is planned fits."""
+        """The budgets, and how much of the plan is within them."""
         return self.priced.budgets
 
     @property
     def ledgers(self) -> Mapping[str, SpendingTerms]:
-        """What the releases cost that are entered on each ledger topic, and out of which limit."""
+        """Prices and limits of the releases on each ledger topic."""
         return self.priced.ledgers
 
     @property
@@ -98,31 +98,34 @@ class Core(ABC, Generic[ConfigT_co]):
         return next(iter(self.priced.ledgers.values()))
 
     def guarantee(self) -> Guarantee:
-        """What the releases promise, without those of a hold-out."""
+        """The guarantee of the releases, without those of a hold-out."""
         return self.priced.promises.releases
 
     @cached_property
     def private_as_stated(self) -> bool:
-        """Whether the releases are as private as the guarantee says, under a key that is not made from a seed."""
+        """Whether the releases are as private as the guarantee says, if the key is not made from a seed."""
         return self.guarantee().private_as_stated
 
     @cached_property
     def price_fields(self) -> Mapping[str, Any]:
-        """The fields in which a release or a model says its price."""
+        """The fields of a release or a model with its price."""
         price = self.guarantee().price
         return {"epsilon_micro": price.epsilon_micro, "delta_units": delta_to_bytes(price.delta_units)}
 
     def as_stated(self, reproducible: bool) -> bool:
-        """Whether releases are as private as is stated: under a seeded key anyone can draw the noise again (rule 9)."""
+        """Whether releases are as private as stated; under a seeded key anybody can draw the noise again (rule 9)."""
         return self.private_as_stated and not reproducible
 
     @cached_property
     def stated(self) -> Mapping[bool, Mapping[str, Any]]:
-        """The fields in which a release or a model says its price, by whether it is as private as that."""
+        """The fields of a release or a model with its price, by whether it is as private as stated."""
         return {as_stated: {**self.price_fields, "private_as_stated": as_stated} for as_stated in (False, True)}
 
     def ledger_entry(self, entry_id: bytes, debit: Debit, as_stated: bool) -> dict[str, Any]:
-        """The ledger's copy of a debit, sent with the release that it pays for, private as stated or not."""
+        """The ledger's copy of a debit.
+
+        It is sent with the release that it pays for, whether private as stated or not.
+        """
         return {
             "deployment": self.config.deployment,
             "entry_id": entry_id,
@@ -142,7 +145,7 @@ class Core(ABC, Generic[ConfigT_co]):
         window: int | None = None,
         content: bytes = b"",
     ) -> NoiseAddress:
-        """What names the noise of one journal in one epoch, or of one window there; see `NoiseAddress`."""
+        """The address of the noise of one journal in one epoch, or of one window there; see `NoiseAddress`."""
         return NoiseAddress(
             purpose=purpose,
             deployment=self.config.deployment,

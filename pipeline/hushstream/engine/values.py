@@ -1,4 +1,4 @@
-"""Checks of configuration values: each names the field, what it takes and what came."""
+"""Checks of configuration values. Each error names the field, the expected value and the given one."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hushstream.schemas.errors import HushstreamError
 
 
 class ConfigurationError(HushstreamError):
-    """A configuration value is impossible; the message names the field, what it takes and what came."""
+    """A configuration value is impossible. The message names the field, the expected value and the given one."""
 
 
 REFUSE_UNKNOWN = {"extra": "forbid"}
-"""Read by whoever parses a configuration into its classes: a key that none of them has is an error."""
+"""Settings for the parser of configurations: an unknown key is an error."""
 
 MAX_RECORD_BYTES = 1 << 20
-"""What one record of the log may hold; the codec writes no more (a test holds the two equal)."""
+"""Largest size of one record of a log; the codec writes no larger ones (a test compares both)."""
 
 _MOST_SECONDS = 1e10
 """Some 300 years: log times in milliseconds stay far below 2^63."""
@@ -30,13 +30,13 @@ def require(condition: bool, name: str, expected: str, got: object) -> None:
 
 
 def whole(name: str, value: object, low: int, high: int) -> None:
-    """Refuse what is not a whole number from ``low`` to ``high``."""
+    """Refuse a value that is no whole number from ``low`` to ``high``."""
     ok = isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
     require(ok, name, f"a whole number from {low} to {high}", value)
 
 
 def number(name: str, value: object, expected: str, fits: Callable[[float], bool]) -> float:
-    """The value as a float (so that 1 and 1.0 have one digest), if it is a finite number that fits."""
+    """The value as a float, so that 1 and 1.0 have the same digest; it must be finite and fulfil ``fits``."""
     found = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     require(math.isfinite(found) and fits(found), name, expected, value)
     return found
@@ -54,9 +54,9 @@ def positive(name: str, value: object) -> float:
 
 
 def price(name: str, value: object, most: float) -> float:
-    """An epsilon, from the unit in which it is counted to ``most``.
+    """An epsilon from the smallest unit of accounting to ``most``.
 
-    What lies below the unit would be counted as the whole unit, and what is charged would not be what was configured.
+    A smaller epsilon would be rounded up to one unit, and the charge would differ from the configured value.
     """
     found = positive(name, value)
     unit = f"at least {LEAST_EPSILON:g}, the unit in which epsilon is counted (a smaller one would be rounded up to it)"
@@ -66,7 +66,7 @@ def price(name: str, value: object, most: float) -> float:
 
 
 def require_deployment(name: object, system: object, expected: str) -> None:
-    """Refuse what cannot name a deployment, and a configuration of another system than the ``expected`` one.
+    """Refuse an invalid name of a deployment, and a configuration of another system than the ``expected`` one.
 
     Raises:
         ConfigurationError: see `require_deployment_name`, or another system.
@@ -76,7 +76,7 @@ def require_deployment(name: object, system: object, expected: str) -> None:
 
 
 def require_deployment_name(name: object) -> None:
-    """Refuse what cannot name a deployment (it stands in topic names).
+    """Refuse an invalid name of a deployment (it is part of topic names).
 
     Raises:
         ConfigurationError: not 1 to 64 ASCII letters, digits, '-' or '_'.

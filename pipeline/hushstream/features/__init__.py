@@ -1,1 +1,1 @@
-"""What describes a visit, an item or a record: one declaration for all systems, its values, wire rows and blocks."""
+"""Features of a visit, an item or a record: declaration (the same for all systems), values, wire rows and blocks."""

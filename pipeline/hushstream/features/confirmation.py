@@ -1,8 +1,8 @@
-"""What of a drafted declaration was taken from rows of persons, and has to be confirmed as public before it is used.
+"""Marks settings of a drafted declaration that were taken from rows of persons.
 
-A vocabulary, a range or a limit that follows from rows says something of those rows: one more country in the list is
-one person who came from there. So a draft marks each such setting in a list ``from_rows`` beside it, and nothing takes
-a declaration that still has one:
+The owner must confirm that they are public before use. A vocabulary, a range or a limit that was computed from rows
+reveals something about them: one more country in the list is a person who came from there. So a draft lists such
+settings in ``from_rows`` beside them, and every command refuses a declaration that still has this list:
 
     features:
       country: {kind: category, vocabulary: [de, fr], from_rows: [vocabulary]}
@@ -24,7 +24,7 @@ _MOST_NAMED = 8
 
 
 class Unconfirmed(FeatureError):
-    """A declaration has settings that were taken from rows and that nobody confirmed as public.
+    """A declaration has settings that were taken from rows, and were not confirmed as public.
 
     Attributes:
         settings: their paths.
@@ -57,7 +57,7 @@ def require_confirmed(given: Any, place: str = "") -> None:
 
 
 def without_marks(given: Any) -> Any:
-    """The same without any mark: for looking at rows with a draft, never for a deployment."""
+    """The declaration without marks, to look at rows with a draft, never for a deployment."""
     if isinstance(given, Mapping):
         return {key: without_marks(value) for key, value in given.items() if key != FROM_ROWS}
     return given

@@ -1,4 +1,4 @@
-"""What is wrong with a declaration of features, with a value of one, or with a row from the wire."""
+"""Errors in a declaration of features, in a value, or in a row from the wire."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hushstream.schemas.errors import HushstreamError
 
 
 class FeatureError(HushstreamError):
-    """Root of this package's errors; each message names the key, what it takes and what came, never a payload."""
+    """Root of this package's errors. Each message names the key, the expected and the given value, never a payload."""
 
 
 class BadDeclaration(FeatureError):

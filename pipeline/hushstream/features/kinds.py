@@ -1,4 +1,4 @@
-"""The kinds of features: what each takes, how its values stand on the wire, and the block of shares that they become.
+"""The kinds of features: accepted values, encoding on the wire, and the block of shares that a value becomes.
 
 A block has a number of cells. The shares of one value are at least 0 and sum to 1, or to 0 where the value says
 nothing; those of an embedding have signs, and their absolute values sum to 1. Shares are fractions of whole numbers,
@@ -41,17 +41,17 @@ MOST_COORDINATES = 1024
 """Of an embedding, and bins of a histogram."""
 
 CROSS_LEVELS = 6
-"""A feature with more levels has its last ones together in a cross."""
+"""A cross joins the last levels of a feature with more levels into one."""
 
 STEPS = 65534
-"""Parts of a number's range; the value after it stands for missing."""
+"""Number of parts of a number's range; the next value means missing."""
 
 _MISSING_STEP = 65535
 _DAY_STEPS = 43200
 _TIME_NODES = 6
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _MOST_AGAINST_USUAL = 3.0
-"""A visit is taken to have a third of the tags that it may have at most."""
+"""A visit is assumed to have a third of its largest number of tags."""
 
 _UNIT = 32767
 """An embedding's coordinates are in units of 1/32767."""
@@ -60,11 +60,14 @@ Int64 = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 _MOST_NAMED = 4
-"""Values that are named one by one where many are alike."""
+"""Largest number of similar values that are named one by one."""
 
 
 class Outcome(IntEnum):
-    """What became of one value. Counted per feature; a zone-private figure (PRIVACY rule 11), never a released one."""
+    """The outcome of encoding one value.
+
+    Counts for each feature are zone-private (PRIVACY rule 11) and never released.
+    """
 
     KNOWN = 0
     MISSING = 1
@@ -75,7 +78,7 @@ class Outcome(IntEnum):
 
 
 class Encoded(NamedTuple):
-    """A value on the wire: a whole number, or the bytes of several; and what became of it."""
+    """A value on the wire (a whole number, or the bytes of several), and its outcome."""
 
     wire: int | bytes
     outcome: Outcome
@@ -107,12 +110,12 @@ class Feature(ABC):
 
     @property
     def usual(self) -> float:
-        """Among how many cells a value is usually shared; a public guess."""
+        """Usual number of cells that share a value; a public guess."""
         return 1.0
 
     @property
     def own_part(self) -> float:
-        """How much of what a cell's sums say is taken as the cell's own, and not said by its neighbours too."""
+        """Share of the information in a cell's sums that its neighbours' sums do not have, too; an assumption."""
         return 1.0
 
     @classmethod
@@ -137,7 +140,7 @@ class Feature(ABC):
     @property
     @abstractmethod
     def places(self) -> int:
-        """In how many cells one value can have a share at most."""
+        """Largest number of cells with a share of one value."""
 
     @property
     @abstractmethod
@@ -146,7 +149,7 @@ class Feature(ABC):
 
     @property
     def complete(self) -> bool:
-        """Whether every block sums to 1, so that the block's cells together count what they were summed over."""
+        """Whether every block sums to 1, so that the sums of its cells add up to the number of values."""
         return True
 
     @abstractmethod
@@ -196,16 +199,16 @@ class Feature(ABC):
         raise BadDeclaration(f"positions: expected a feature with levels, got a {self.kind}")
 
     def within(self, low: float, high: float) -> str:
-        """What has positions from ``low`` up to ``high``, in words; of the kinds that have levels."""
+        """Words for the values with positions from ``low`` up to ``high``, for kinds that have levels."""
         raise BadDeclaration(f"within: expected a feature with levels, got a {self.kind}")
 
 
 @dataclass(frozen=True, slots=True)
 class Category(Feature):
-    """One of a vocabulary. Missing and unknown share a cell.
+    """An entry of a vocabulary. Missing and unknown values share a cell.
 
     Attributes:
-        vocabulary: distinct texts; the order numbers them, and a cross tells the first five apart.
+        vocabulary: distinct texts, numbered in this order; a cross has separate levels for the first five.
     """
 
     kind: ClassVar[str] = "category"
@@ -267,12 +270,12 @@ class Category(Feature):
 
 @dataclass(frozen=True, slots=True)
 class Number(Feature):
-    """A finite number, clipped to a public range. Missing has a cell of its own.
+    """A finite number, clipped to a public range. A missing value has its own cell.
 
     Attributes:
         low, high: the range.
-        scale: ``linear``, or ``log`` for what spans orders of magnitude (then low is above 0).
-        nodes: hat functions over the range; 8, and 32 where the range is a guess.
+        scale: ``linear``, or ``log`` for values over several orders of magnitude (then low is above 0).
+        nodes: number of hat functions over the range: 8, or 32 if the range is a guess.
     """
 
     kind: ClassVar[str] = "number"
@@ -556,10 +559,10 @@ class Tags(Feature):
 
     Attributes:
         vocabulary: distinct texts.
-        most: how many tags of one value count.
-        redundancy: how much the tags of one value say the same, as a correlation: 0 for tags that are given one by
-            one, some .2 for the words of a text. Sums tell of each tag alone what all that come with it earned; s tags
-            together are taken to say as much as s / (1 + redundancy (s - 1)).
+        most: largest number of tags of one value that count.
+        redundancy: correlation of the tags of one value: 0 for tags that are given one by one, about .2 for the words
+            of a text. The sums of a tag contain the rewards of all tags that come with it; s tags together are assumed
+            to have the information of s / (1 + redundancy (s - 1)).
     """
 
     kind: ClassVar[str] = "tags"
@@ -644,7 +647,10 @@ class Tags(Feature):
         return Shares(cells, parts, np.maximum(counts, 1))
 
     def values(self, column: NDArray[Any], shares: Shares) -> NDArray[np.float64]:
-        """(n, most) 1/sqrt(s): of length 1, where shares would let a visit with many tags say next to nothing."""
+        """(n, most) 1/sqrt(s): vectors of length 1.
+
+        With shares 1/s, a visit with many tags would have almost no weight.
+        """
         return np.asarray(shares.parts / np.sqrt(shares.whole.astype(np.float64))[:, None])
 
 
@@ -752,7 +758,7 @@ class Histogram(Coordinates):
 
 @dataclass(frozen=True, slots=True)
 class Cross(Feature):
-    """A table over the levels of two other features, for an interaction that matters; nothing of it is on the wire.
+    """A table over the levels of two other features, for an important interaction. It has no values on the wire.
 
     A category has its first five entries as levels and all else as the sixth; a number five equal parts of its range
     (on its scale) and missing; a boolean three; a time of day six parts of four hours; a day of the week seven. The
@@ -863,7 +869,7 @@ def _clock(name: str, value: str) -> float:
 
 
 def _floats(name: str, values: object) -> NDArray[np.float64] | None:
-    """A float array, or None of anything else."""
+    """The value as a float array; None if it is none."""
     if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or values.ndim != 1:
         return None
     if np.isinf(values).any():

@@ -1,4 +1,4 @@
-"""The reference of the kinds of features: a row a kind, for the pages of the documentation."""
+"""The reference of the kinds of features: one row for each kind, for the documentation."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hushstream.features.schema import declare
 
 
 class KindRow(NamedTuple):
-    """What a reader must know of one kind.
+    """The facts about one kind.
 
     Attributes:
         kind: its name in a declaration.
         settings: its keys in a declaration, with an example.
         takes: what the application passes.
-        missing, outside: what becomes of no value, and of an unknown one or one out of range.
+        missing, outside: the encoding of a missing value, and of an unknown one or one out of range.
         row_bytes: of the example, on the wire.
         cells, places: of the example's block, and in how many of them one value has a share at most.
     """
@@ -33,7 +33,7 @@ class KindRow(NamedTuple):
 
 _OWN_CELL, _EMPTY = "a cell of its own", "an empty block"
 _BESIDE = {"country": {"kind": "category", "vocabulary": ["de", "fr", "se"]}, "subscribed": {"kind": "boolean"}}
-"""What the example of a cross refers to."""
+"""The features that the example of a cross uses."""
 
 _ROWS: Mapping[str, tuple[dict[str, Any], str, str, str]] = {
     "category": (

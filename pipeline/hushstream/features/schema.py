@@ -7,8 +7,8 @@
     row = schema.encode({"country": "fr", "age": 31}).row
     blocks = schema.blocks(schema.read(row))
 
-Features stand in the order of their names, crosses behind all others, whatever the order of the declaration: two
-declarations that say the same have one digest, one row layout and the same cells.
+Features are ordered by name, and crosses come last, whatever the order of the declaration. So two equal declarations
+have the same digest, row layout and cells.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class EncodedRow(NamedTuple):
 
     Attributes:
         row: its bytes on the wire, of the schema's fixed size.
-        outcomes: what became of each feature that is not a plain known value, by name.
+        outcomes: outcomes of the features without a plain known value, by name.
     """
 
     row: bytes
@@ -57,7 +57,7 @@ class EncodedRows(NamedTuple):
 
     Attributes:
         rows: (n,) rows.
-        counts: how many values of each feature had each `Outcome`, (4,) int64 by name. Zone-private.
+        counts: number of values with each `Outcome`, (4,) int64 by feature. Zone-private.
     """
 
     rows: Rows
@@ -71,7 +71,7 @@ class EncodedRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Where a feature's block lies among all cells and places.
+    """The position of a feature's block among all cells and places.
 
     Attributes:
         name: the feature's.
@@ -113,8 +113,8 @@ class FeatureSchema:
 
     Attributes:
         features: by name, in canonical order.
-        layout: of a row on the wire; packed, little-endian.
-        table: where each block lies, in the same order.
+        layout: layout of a row on the wire; packed, little-endian.
+        table: positions of the blocks, in the same order.
     """
 
     features: Mapping[str, Feature]
@@ -145,7 +145,7 @@ class FeatureSchema:
             raise BadDeclaration(f"features: expected rows of at most {MOST_ROW_BYTES:,} bytes, got {self.row_bytes:,}")
 
     def __hash__(self) -> int:
-        """Of what it says: two equal schemas have one canonical form."""
+        """Hash of the canonical form, which is the same for equal schemas."""
         return hash(self.canonical)
 
     @property
@@ -155,7 +155,7 @@ class FeatureSchema:
 
     @property
     def places(self) -> int:
-        """In how many cells one row can have a share at most."""
+        """Largest number of cells with a share of one row."""
         return sum(block.places for block in self.table)
 
     @property
@@ -176,7 +176,7 @@ class FeatureSchema:
 
     @property
     def digest(self) -> bytes:
-        """16 bytes; equal for two declarations exactly if they say the same."""
+        """Digest of 16 bytes; it is equal exactly if two declarations are equal."""
         return hashlib.blake2b(self.canonical, digest_size=_DIGEST_BYTES, person=b"hush-features").digest()
 
     def encode(self, values: Mapping[str, Any]) -> EncodedRow:
@@ -235,7 +235,7 @@ class FeatureSchema:
         return rows
 
     def readable(self, rows: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """(n,) which of (n, row bytes) hold values that `encode` gives; each is looked at alone where one does not."""
+        """(n,) which of the rows (n, row bytes) are valid encodings. If one is not, each row is checked alone."""
         try:
             self.read(rows.tobytes())
         except BadRows:
@@ -250,9 +250,9 @@ class FeatureSchema:
         return True
 
     def losses(self, content: bytes) -> list[tuple[int, int]]:
-        """Of each row from the wire: how many values are missing or unknown, and how many at an end of their range.
+        """Numbers of missing or unknown values, and of values at an end of their range, for each row from the wire.
 
-        What is at an end was clipped, or is exactly there. Tags, embeddings and histograms have no sign of either.
+        A value at an end was clipped, or is exactly there. Tags, embeddings and histograms are not counted.
         """
         size, found = self.row_bytes, []
         for low in range(0, len(content), size):
@@ -264,7 +264,7 @@ class FeatureSchema:
         return found
 
     def _signs_of_loss(self) -> Iterator[tuple[slice, bytes, frozenset[bytes]]]:
-        """Where a value lies in a row, and what stands there for a missing one and for the ends of a range."""
+        """Position of a value in a row, and its encodings of a missing value and of the ends of a range."""
         low = 0
         for name, size in self._sizes:
             feature, place = self.features[name], slice(low, low + size)
@@ -300,7 +300,7 @@ class FeatureSchema:
         return SparseBlocks(cells, parts, wholes, values)
 
     def cell_names(self) -> list[str]:
-        """What each cell stands for, in words: "country: fr", "age: about 39", "hour: about 4:00"."""
+        """The meaning of each cell in words: "country: fr", "age: about 39", "hour: about 4:00"."""
         return [f"{block.name}: {said}" for block in self.table for said in _cells_of(self.features[block.name])]
 
     def _shares(self, name: str, rows: Rows) -> tuple[NDArray[Any], Shares]:
@@ -329,8 +329,8 @@ def declare(given: Mapping[Any, Any]) -> FeatureSchema:
     """The schema of a declaration: names with ``kind`` and that kind's settings.
 
     Raises:
-        BadDeclaration: names the feature and the key, what it takes and what came.
-        Unconfirmed: settings were taken from rows, and nobody confirmed them as public.
+        BadDeclaration: names the feature and the key, the expected and the given value.
+        Unconfirmed: settings were taken from rows, and were not confirmed as public.
     """
     if not isinstance(given, Mapping) or not 1 <= len(given) <= MOST_FEATURES:
         raise BadDeclaration(

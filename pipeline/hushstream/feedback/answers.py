@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 _FIELDS = struct.Struct("<qIiIH")
-"""Of an entry: deadline, propensity, version of the model, arm, and bytes of the event id, which follows."""
+"""Head of an entry: deadline, propensity, version of the model, arm, and length of the event id, which follows."""
 _LENGTH = struct.Struct("<H")
-"""Where they enter, ids are of at most 128 bytes (`hushstream.schemas.rows.MAX_ID_BYTES`)."""
+"""Length of an event id; ids have at most 128 bytes (`hushstream.schemas.rows.MAX_ID_BYTES`)."""
 _ID = _FIELDS.size
 _ID_LENGTH = _ID - _LENGTH.size
 _LEAST_PLACES = 8
@@ -27,11 +27,11 @@ _BLOCK = 1 << _BLOCK_BITS
 """An entry begins in a block below this size, and may end above it."""
 _WITHIN = _BLOCK - 1
 _TAG_SHIFT = 32
-"""The lowest bits of a hash say where it is looked for."""
+"""The lowest bits of a hash select its slot in the table."""
 
 
 class Answer(Protocol):
-    """What was answered to an event, and until when it gets the same again; see `OpenDecision`."""
+    """The answer to an event, and until when a repeated request gets it; see `OpenDecision`."""
 
     @property
     def arm(self) -> int: ...
@@ -53,21 +53,21 @@ class Answered(NamedTuple):
 
 
 class KeptAnswers:
-    """Answers by event id, in the order in which they were first kept; the oldest leave first.
+    """Answers by event id, in the order in which they were first kept; the oldest are dropped first.
 
     Attributes:
-        next_ms: the deadline of the oldest one; meaningless where there is none.
+        next_ms: the deadline of the oldest one; without meaning if there is none.
     """
 
     __slots__ = ("_blocks", "_count", "_first", "_last", "_places", "_room", "_tags", "next_ms")
 
     def __init__(self) -> None:
-        """Keep none."""
+        """Begin without answers."""
         self._begin()
         self.next_ms = 0
 
     def __len__(self) -> int:
-        """How many are kept."""
+        """Number of answers."""
         return self._count
 
     def __contains__(self, event_id: str) -> bool:
@@ -93,7 +93,7 @@ class KeptAnswers:
         return _answer(*self._at(place)) if place else None
 
     def keep(self, event_id: str, answer: Answer) -> None:
-        """Keep an answer; in place of another one of this event, if there is one, and as old as that."""
+        """Keep an answer. It replaces an earlier one of this event and keeps its age."""
         places, deadline_ms = self._places, answer.deadline_ms
         hashed = hash(event_id)
         slot = hashed & len(places) - 1
@@ -123,7 +123,7 @@ class KeptAnswers:
             self._tidy()
 
     def forget(self, now_ms: int) -> None:
-        """Drop the oldest ones whose deadline has passed, up to the first whose has not."""
+        """Drop the oldest answers whose deadline has passed, up to the first one whose deadline has not."""
         while self._count and self.next_ms <= now_ms:
             self._count -= 1
             if not self._count:
@@ -139,7 +139,7 @@ class KeptAnswers:
             self.next_ms = _FIELDS.unpack_from(*self._at(self._first))[0]
 
     def _begin(self) -> None:
-        """With none, and as little room as at first."""
+        """Begin without answers, and with the smallest table."""
         self._blocks = [bytearray()]
         self._count = 0
         # A place is the number of a block, from 1 on, and where an entry begins there.
@@ -156,11 +156,11 @@ class KeptAnswers:
         self._room = 2 * size // 3
 
     def _at(self, place: int) -> tuple[bytearray, int]:
-        """The block of an entry, and where it begins there."""
+        """The block of an entry, and the entry's beginning in it."""
         return self._blocks[(place >> _BLOCK_BITS) - (self._first >> _BLOCK_BITS)], place & _WITHIN
 
     def _another_block(self) -> bytearray:
-        """A new last one, which is empty."""
+        """Add an empty block at the end."""
         block = bytearray()
         self._blocks.append(block)
         self._last += _BLOCK
@@ -180,7 +180,7 @@ class KeptAnswers:
         return slot
 
     def _tidy(self) -> None:
-        """Make the table anew, from what is still kept, and count blocks from the first that is left."""
+        """Rebuild the table from the kept answers, and number blocks from the first remaining one."""
         self._first = _BLOCK + (self._first & _WITHIN)
         self._last = len(self._blocks) << _BLOCK_BITS
         size = _LEAST_PLACES

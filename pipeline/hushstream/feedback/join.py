@@ -1,11 +1,12 @@
-"""The decisions of one user that still wait for feedback, and what becomes of each.
+"""The decisions of one user that wait for feedback, and the outcome of each.
 
 A decision is learned from once: when its reward comes, or as reward 0 when it was shown and nothing came
 within the wait. A decision that was never shown teaches nothing. When another arm was on screen than the one
 decided, that arm is learned (its propensity is unknown, so it must not enter an off-policy estimate).
 
-The answer of a rewarded decision is kept until its deadline, as that of a waiting one is: who asks again before that
-gets it from either. So how many decisions a user has made, and when they owe a slot, does not depend on their rewards.
+The answer of a rewarded decision is kept until its deadline, like that of a waiting one, so a repeated request before
+that gets the same answer from either. So the number of a user's decisions, and the times when slots are due, do not
+depend on rewards.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from numpy.typing import NDArray
 from hushstream.feedback.answers import Answer, Answered, KeptAnswers
 
 NOT_SHOWN = -1
-"""In place of the arm on screen, while no feedback said what was shown."""
+"""Stands for the arm on screen until feedback says which one was shown."""
 
 
 class JoinOutcome(StrEnum):
-    """What one piece of feedback, or its absence, came to."""
+    """The outcome of one piece of feedback, or of missing feedback."""
 
     SHOWN = "shown"
     REWARDED = "rewarded"
@@ -36,7 +37,7 @@ class JoinOutcome(StrEnum):
 
 
 JOIN_OUTCOMES: Mapping[str, Literal["zone-private"]] = dict.fromkeys(map(str, JoinOutcome), "zone-private")
-"""All of them tell of clicks."""
+"""All of them depend on clicks."""
 
 
 class OpenDecision:
@@ -75,11 +76,11 @@ class OpenDecisions(dict[str, OpenDecision]):
         self._answered: KeptAnswers | None = None  # most users have none most of the time
 
     def has_answer(self, event_id: str) -> bool:
-        """Whether the answer of this event is kept because it is rewarded."""
+        """Whether the answer of this event is kept because it was rewarded."""
         return self._answered is not None and event_id in self._answered
 
     def known(self, event_id: str, now_ms: int) -> Answer | None:
-        """What was answered to an event whose deadline is after ``now_ms``, rewarded or not; otherwise None."""
+        """The answer to an event whose deadline is after ``now_ms``, rewarded or not; otherwise None."""
         found: Answer | None = self.get(event_id)
         if found is None and self._answered is not None:
             found = self._answered.get(event_id)
@@ -90,7 +91,7 @@ class OpenDecisions(dict[str, OpenDecision]):
         return iter(self._answered or ())
 
     def keep_answer(self, event_id: str, answer: Answer) -> None:
-        """Let an event that is rewarded have its answer."""
+        """Keep the answer of a rewarded event."""
         if self._answered is None:
             self._answered = KeptAnswers()
         self._answered.keep(event_id, answer)
@@ -98,7 +99,7 @@ class OpenDecisions(dict[str, OpenDecision]):
     def forget_answers(self, now_ms: int) -> None:
         """Drop answers whose deadline has passed, up to the first whose has not.
 
-        What lies behind that one was rewarded after it, so nothing stays for more than two waits.
+        Later answers were rewarded after that one, so no answer is kept longer than two waits.
         """
         if self._answered is not None and self._answered.next_ms <= now_ms:
             self._answered.forget(now_ms)
@@ -106,7 +107,7 @@ class OpenDecisions(dict[str, OpenDecision]):
                 self._answered = None
 
     def shown(self, event_id: str, arm: int) -> JoinOutcome:
-        """Note which arm was on screen for a waiting event; the first note stands."""
+        """Note which arm was on screen for a waiting event; only the first note counts."""
         decision = self[event_id]
         if decision.shown_arm != NOT_SHOWN:
             return JoinOutcome.REPEATED_FEEDBACK
@@ -114,7 +115,7 @@ class OpenDecisions(dict[str, OpenDecision]):
         return JoinOutcome.SHOWN if arm == decision.arm else JoinOutcome.OTHER_ARM
 
     def rewarded(self, event_id: str, arm: int) -> tuple[OpenDecision, int]:
-        """Resolve a waiting event; gives the arm that its reward is learned for.
+        """Resolve a waiting event; returns the arm for which its reward is learned.
 
         A reward implies that its arm was on screen, unless *shown* said otherwise.
         """

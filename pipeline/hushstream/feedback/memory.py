@@ -1,10 +1,10 @@
 """Bounded memories of a partition: events already decided, and feedback that came before its context.
 
-Where what leaves depends on which feedback waits, rewards must not: where contexts and what was shown are public and
-rewards are not, a reward must decide about nothing but itself: not whether what was shown is remembered, and not
-whether another reward is, or one reward would move many. There places are given to what was shown alone, and each has
-room for the reward of the same event (`ShownEarlyFeedback`). A reward that comes before both its context and the word
-that its arm was shown has no place.
+In some systems contexts and shown arms are public and rewards are private, and the rows that leave depend on the
+waiting feedback. There a reward may change only its own row: it must not decide whether a shown arm, or another reward,
+is remembered, because then one reward would move several rows. So only shown arms take places, and each place also
+holds the reward of the same event (`ShownEarlyFeedback`). A reward that comes before its context and before the message
+that its arm was shown is dropped.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ class BoundedMap(Generic[Value]):
 
     @property
     def capacity(self) -> int:
-        """How many keys it holds at most."""
+        """Largest number of keys."""
         return self._capacity
 
     def __len__(self) -> int:
-        """How many keys are held."""
+        """Number of keys."""
         return len(self._values)
 
     def __contains__(self, key: str) -> bool:
-        """Whether the key is still known."""
+        """Whether the key is remembered."""
         return key in self._values
 
     def get(self, key: str) -> Value | None:
-        """The value of a key, or None when it was never put or is forgotten."""
+        """The value of a key; None if it was never put or is forgotten."""
         return self._values.get(key)
 
     def put(self, key: str, value: Value) -> None:
@@ -54,7 +54,7 @@ class BoundedMap(Generic[Value]):
         self._values[key] = value
 
     def copy(self) -> BoundedMap[Value]:
-        """The same keys and values, which later changes of this one leave alone."""
+        """A copy that later changes of this one do not affect."""
         same: BoundedMap[Value] = BoundedMap(self._capacity)
         same._keys, same._values = self._keys.copy(), self._values.copy()
         return same
@@ -65,7 +65,7 @@ class BoundedMap(Generic[Value]):
 
 
 class PastDecision(NamedTuple):
-    """What is known of an event that was decided: whose it is, its answer, and whether its wait ended unrewarded."""
+    """A decided event: its user, its answer, and whether its wait ended without a reward."""
 
     user: str
     arm: int
@@ -75,7 +75,7 @@ class PastDecision(NamedTuple):
 
 
 class FeedbackRow(NamedTuple):
-    """Feedback that waits for its context: what it said, where it lies in the log, and its log time."""
+    """Feedback that waits for its context: its content, its position in the log, and its log time."""
 
     rewarded: bool
     event_id: str
@@ -88,7 +88,7 @@ class FeedbackRow(NamedTuple):
 
 
 class UserEarlyFeedback:
-    """Feedback that came before its context, in order of arrival, bounded; no user takes the place of the others."""
+    """Feedback that came before its context, in order of arrival, with a limit for all and for each user."""
 
     __slots__ = ("_by_event", "_by_user", "_capacity", "_of_one", "_size")
 
@@ -103,13 +103,14 @@ class UserEarlyFeedback:
         return self._size
 
     def of(self, user: str) -> int:
-        """How many of one user's wait."""
+        """Number of one user's waiting pieces of feedback."""
         return self._by_user[user]
 
     def hold(self, click: FeedbackRow) -> list[FeedbackRow] | None:
-        """Let a click wait; returns the oldest event's clicks that had to give way (empty when there is room).
+        """Store a click.
 
-        None if its user has no place left.
+        Returns the clicks of the oldest event that were dropped for it (empty if there was space), or None if its user
+        has no place left.
         """
         if self._by_user[click.user] >= self._of_one:
             return None
@@ -120,7 +121,7 @@ class UserEarlyFeedback:
         return evicted
 
     def claim(self, event_id: str) -> list[FeedbackRow]:
-        """Take what waits for an event that has now been decided, in order of arrival."""
+        """Remove and return the feedback for an event that has now been decided, in order of arrival."""
         clicks = self._by_event.pop(event_id, [])
         self._size -= len(clicks)
         for click in clicks:
@@ -136,7 +137,7 @@ class UserEarlyFeedback:
         self._size = 0
 
     def forget(self, user: str) -> None:
-        """Drop what a user's feedback left here."""
+        """Drop the feedback of a user."""
         if not self._by_user[user]:
             return
         clicks = self.all()
@@ -146,24 +147,24 @@ class UserEarlyFeedback:
                 self.hold(click)
 
     def all(self) -> list[FeedbackRow]:
-        """Everything that waits, oldest event first (for snapshots)."""
+        """All waiting feedback, oldest event first (for snapshots)."""
         return [click for clicks in self._by_event.values() for click in clicks]
 
 
 class EarlyOutcome(Enum):
-    """What became of feedback whose context has not come."""
+    """The outcome of feedback whose context has not come."""
 
     WAITS = auto()
     REPEATED = auto()
-    """The first of its kind stands."""
+    """Only the first of its kind counts."""
     FULL = auto()
-    """Its user has no place left, or nobody has."""
+    """Its user, or the whole partition, has no place left."""
     NOT_SHOWN = auto()
-    """A reward of what was not said to be shown."""
+    """A reward of an arm without a message that it was shown."""
 
 
 class ShownEarlyFeedback:
-    """Places for what was shown, so many for each user; nobody's feedback gives way."""
+    """Places for shown arms, a fixed number for each user; no feedback is dropped for another."""
 
     __slots__ = ("_by_event", "_by_user", "_held", "_most", "_of_one")
 
@@ -173,15 +174,15 @@ class ShownEarlyFeedback:
         self._most = most
         self._held = 0
         self._by_event: dict[str, dict[str, list[FeedbackRow]]] = {}
-        """By event and user: what was shown, then the reward if it came."""
+        """By event and user: the shown arm, then the reward if it came."""
         self._by_user: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        """How many events wait for their context."""
+        """Number of events that wait for their context."""
         return len(self._by_event)
 
     def hold(self, click: FeedbackRow) -> EarlyOutcome:
-        """Let feedback wait if there is a place for it."""
+        """Store feedback if there is a place for it."""
         place = self._by_event.get(click.event_id, {}).get(click.user)
         if click.rewarded:
             return EarlyOutcome.NOT_SHOWN if place is None else _rewarded(place, click)
@@ -195,7 +196,7 @@ class ShownEarlyFeedback:
         return EarlyOutcome.WAITS
 
     def claim(self, event_id: str) -> list[FeedbackRow]:
-        """Take what waits for an event that has now been decided, whoever sent it."""
+        """Remove and return the feedback for an event that has now been decided, whoever sent it."""
         users = self._by_event.pop(event_id, {})
         self._by_user.subtract(users.keys())
         self._held -= len(users)
@@ -211,7 +212,7 @@ class ShownEarlyFeedback:
         self._held = 0
 
     def forget(self, user: str) -> None:
-        """Drop what a user's feedback left here."""
+        """Drop the feedback of a user."""
         theirs = self._by_user.pop(user, 0)
         self._held -= theirs
         if theirs:
@@ -220,7 +221,7 @@ class ShownEarlyFeedback:
             self._by_event = {event_id: users for event_id, users in self._by_event.items() if users}
 
     def all(self) -> Iterator[FeedbackRow]:
-        """Everything that waits, so that early it in this order gives the same places (for snapshots)."""
+        """All waiting feedback, in an order in which `hold` restores the same places (for snapshots)."""
         return (click for users in self._by_event.values() for place in users.values() for click in place)
 
 

@@ -1,1 +1,1 @@
-"""Bandit learners: states and kernels that score, choose and learn (edge zone)."""
+"""Bandit learners: states, and kernels that score, choose and learn (edge zone)."""

@@ -1,7 +1,7 @@
 """LinUCB in batches: one matrix product scores them, Woodbury steps of small rank learn them.
 
-For experiments and for what needs no equality with the stream: results agree with the per-event kernels of
-`hushstream.learners.linucb` to rounding, not to the bit. Within a batch all choices see the same state.
+For experiments and other uses that need no bitwise equality with the stream: results agree with the per-event kernels
+of `hushstream.learners.linucb` to rounding, not to the bit. Within a batch all choices see the same state.
 
 With the contexts of one arm as the rows of ``X`` (m, D), ``V = X A^-1`` and ``S = I + V X'``, Woodbury gives
 

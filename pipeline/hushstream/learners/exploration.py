@@ -1,8 +1,8 @@
-"""Choosing with a stated chance: integer weights over the arms that sum to 10^9, and one number that picks among them.
+"""Choices with an exactly known propensity: integer weights of arms that sum to 10^9, and one random number.
 
-A decision record states a propensity as a whole number of billionths. So the chance itself is made of whole
-billionths: each arm owns as many of the numbers 0 to 10^9 - 1 as its weight says, the draw is one such number, and the
-weight of the arm that owns it is the probability with which it was drawn. Nothing is rounded after the draw.
+A decision record states a propensity in whole billionths. So probabilities are whole billionths, too: each arm owns as
+many of the numbers 0 to 10^9 - 1 as its weight. One such number is drawn, and the weight of its owner is the
+probability of the draw. Nothing is rounded after the draw.
 
 * `EpsilonMixture`: with probability ``share`` any eligible arm, else the best one. Of n eligible arms each owns
   q = floor(share 10^9 / n); the arms with the highest score divide what is left, the first of them by number one more
@@ -63,16 +63,16 @@ class Exploration(Protocol):
         """
 
     def tie_gap(self, scores: Scores, eligible: Bools | None, number: int, other: Drawn) -> float:
-        """How far scores must be off, as by another processor's rounding, for ``number`` to give ``other``.
+        """By how much scores must differ (as by another processor's rounding) so that ``number`` gives ``other``.
 
         Args:
             scores: (K,).
             eligible: as in `weights`.
-            number: what was drawn, from 0 to `WHOLE` - 1.
-            other: an answer that is not the one that these scores give.
+            number: the drawn number, from 0 to `WHOLE` - 1.
+            other: an answer that differs from that of these scores.
 
         Returns:
-            A distance of scores; infinite where no rounding explains it.
+            A distance of scores; infinite if no rounding explains the difference.
         """
 
 
@@ -141,7 +141,7 @@ class Softmax:
         return weights
 
     def tie_gap(self, scores: Scores, eligible: Bools | None, number: int, other: Drawn) -> float:
-        """See `Exploration.tie_gap`: scores may each be a step off, so weights may be off by e^(2/64) at most."""
+        """See `Exploration.tie_gap`: each score may be a step off, so weights differ by a factor e^(2/64) at most."""
         if not 0 <= other.arm < len(scores):
             return float("inf")
         weights = self.weights(scores, eligible)

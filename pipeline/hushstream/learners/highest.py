@@ -1,4 +1,4 @@
-"""Which arm has the highest score, with ties told by the caller: what all kernels end with."""
+"""Chooses the arm with the highest score; the caller says how ties are broken. All kernels end with this step."""
 
 from __future__ import annotations
 

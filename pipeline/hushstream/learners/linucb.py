@@ -52,10 +52,9 @@ def state_bytes(arms: int, dimension: int) -> int:
 
 
 class LinUCBState:
-    """What one user's learner knows: ``A^-1`` and ``theta`` of every arm, in float32.
+    """The state of one user's learner: ``A^-1`` and ``theta`` of every arm, in float32.
 
-    A state that has learned nothing shares the arrays of the model that it started from; the first `learn`
-    of a kernel copies them.
+    A state that has not learned yet shares the arrays of its model; the first `learn` of a kernel copies them.
     """
 
     __slots__ = ("packed", "shared")
@@ -64,7 +63,7 @@ class LinUCBState:
         self.packed = packed
         """(K, D, D + 1): ``packed[a, :, :D]`` is ``A_a^-1`` and ``packed[a, :, D]`` is ``theta_a``."""
         self.shared = shared
-        """Whether ``packed`` belongs to someone else and must be copied before it is written."""
+        """Whether ``packed`` is shared with other states and must be copied before it is written."""
 
     @property
     def inverse(self) -> Float32:
@@ -77,14 +76,14 @@ class LinUCBState:
         return self.packed[:, :, -1]
 
     def own(self) -> Float32:
-        """The packed array, made this state's own first."""
+        """The packed array, after it was copied if it was shared."""
         if self.shared:
             self.packed = self.packed.copy()
             self.shared = False
         return self.packed
 
     def fork(self) -> LinUCBState:
-        """A second state with the same knowledge; from now on both copy before they write."""
+        """A second state with the same content; both copy before they write from now on."""
         self.shared = True
         return LinUCBState(self.packed, shared=True)
 
@@ -143,7 +142,7 @@ class LinUCBModel:
 
     @classmethod
     def cold(cls, arms: int, dimension: int, ridge: float = 1.0) -> LinUCBModel:
-        """The model of a learner that has seen nothing: ``ridge * I`` and zero."""
+        """The model without any interaction: ``ridge * I`` and zero."""
         gram = np.broadcast_to(np.eye(dimension) * ridge, (arms, dimension, dimension)).copy()
         return cls(gram, np.zeros((arms, dimension)))
 

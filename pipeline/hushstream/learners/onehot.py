@@ -29,7 +29,7 @@ _GRAM, _MOMENT, _SCORE = 0, 1, 2
 
 
 class OneHotState:
-    """What one user's learner knows: rows of (gram, moment, score) by code, shared until learned in."""
+    """The state of one user's learner: rows of (gram, moment, score) by code, shared until learned in."""
 
     __slots__ = ("alpha", "own", "table")
 
@@ -47,7 +47,7 @@ class OneHotState:
         return self.table[code] if own is None else own
 
     def fork(self) -> OneHotState:
-        """A second state with the same knowledge; rows are copied before either writes."""
+        """A second state with the same content; rows are copied before either writes."""
         forked = OneHotState(self.table, self.alpha)
         forked.own = {code: row.copy() for code, row in self.own.items()}
         return forked

@@ -1,13 +1,13 @@
 """Many users in lockstep, each with an own learner that starts from one shared model; for experiments.
 
-A user with t interactions differs from the shared model by t rank-one steps. With Sherman-Morrison in the
-form of `hushstream.learners.linucb`, the steps ``s`` that a user made on an arm leave it at
+A user with t interactions differs from the shared model by t rank-one steps. With Sherman-Morrison in the form of
+`hushstream.learners.linucb`, after the steps ``s`` of a user on an arm its values are
 
     A^-1 = A_0^-1 - sum u_s u_s'          theta = theta_0 - sum g_s u_s
 
-so a user's whole knowledge is ``u_s`` (D floats), ``g_s`` and the arm of each step. A score is the shared model's
-(one matrix product for a chunk of users that fits the cache), with ``(u_s'x)^2`` taken from the squared
-width and ``g_s u_s'x`` from the mean of the arm of each step.
+so a user's whole state is ``u_s`` (D floats), ``g_s`` and the arm of each step. A score is the shared model's (one
+matrix product for a chunk of users that fits the cache), with ``(u_s'x)^2`` taken from the squared width and ``g_s
+u_s'x`` from the mean of the arm of each step.
 
 A round t costs O(K D^2 + t D) a user, of which the first part is one product for all users, and stores
 D + 3 numbers. Stacked inverses (U, K, D, D) would cost K D^2 numbers read and written a user and round.

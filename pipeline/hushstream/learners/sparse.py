@@ -42,12 +42,12 @@ MOST_STEPS = 256
 
 
 OWN_TASTE = 0.3
-"""How far users differ by themselves in the log-odds of an arm, in standard deviations: part of each constant's D."""
+"""Standard deviation of users' own differences in the log-odds of an arm; it is part of D of each arm's constant."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparseModel:
-    """What all users of a model start from.
+    """The prior that all users of a model start from.
 
     Attributes:
         table: (P, 2 K) float32, C-contiguous: of each cell the means of all arms, then their variances.
@@ -74,7 +74,7 @@ class SparseModel:
         return cls(table, reward_variance)
 
     def copy(self) -> SparseModel:
-        """The same, whose table may change apart from this one's."""
+        """A copy with its own table."""
         return SparseModel(self.table.copy(), self.reward_variance)
 
     @property
@@ -107,29 +107,29 @@ def contexts_of(cells: Integers, values: Floats) -> list[SparseContext]:
 
 
 class OwnSteps:
-    """What one user learned alone: a row for each of their newest `MOST_STEPS` interactions.
+    """A user's own learning: a row for each of their newest `MOST_STEPS` interactions.
 
-    `SparseUCB.learn` adds one. A later step takes the place of the oldest. Without u_i the width is larger, never
-    smaller (each step subtracts the square of u_i'x), so a user explores again what they forgot.
+    `SparseUCB.learn` adds one. When all rows are taken, a new step replaces the oldest. Without u_i the width can only
+    be larger (each step subtracts the square of u_i'x), so a user explores again after a step was dropped.
 
     Attributes:
-        count: n, how many steps there are.
+        count: number of steps, n.
         oldest: the row of the oldest one; 0 until all rows are taken.
         taken: their arms (n,) intp, vectors u (n, P) float32 and gains e (n,) float32.
     """
 
     __slots__ = ("_arms", "_gains", "_vectors", "count", "oldest", "taken")
 
-    def __init__(self, cells: int, room: int = 4) -> None:
-        self._arms = np.empty(room, dtype=np.intp)
-        self._vectors = np.empty((room, cells), dtype=np.float32)
-        self._gains = np.empty(room, dtype=np.float32)
+    def __init__(self, cells: int, capacity: int = 4) -> None:
+        self._arms = np.empty(capacity, dtype=np.intp)
+        self._vectors = np.empty((capacity, cells), dtype=np.float32)
+        self._gains = np.empty(capacity, dtype=np.float32)
         self.oldest = 0
         self._show(0)
 
     @classmethod
     def restored(cls, arms: Integers, vectors: Floats, gains: Floats, oldest: int) -> Self:
-        """From what `taken` and `oldest` were.
+        """Restore from `taken` and `oldest`.
 
         Raises:
             LearnerError: more steps than are kept, or an oldest one that is none.
@@ -150,15 +150,15 @@ class OwnSteps:
             # Rows stay where they are: sums over steps in another order would round otherwise after a restore.
             row, self.oldest = self.oldest, (self.oldest + 1) % MOST_STEPS
         elif row == len(self._gains):
-            room = min(2 * row, MOST_STEPS) - row
-            self._arms = np.concatenate([self._arms, self._arms[:room]])
-            self._vectors = np.concatenate([self._vectors, self._vectors[:room]])
-            self._gains = np.concatenate([self._gains, self._gains[:room]])
+            capacity = min(2 * row, MOST_STEPS) - row
+            self._arms = np.concatenate([self._arms, self._arms[:capacity]])
+            self._vectors = np.concatenate([self._vectors, self._vectors[:capacity]])
+            self._gains = np.concatenate([self._gains, self._gains[:capacity]])
         self._arms[row], self._vectors[row], self._gains[row] = arm, vector, gain
         self._show(min(self.count + 1, MOST_STEPS))
 
     def forget(self, arms: Bools) -> None:
-        """Drop the steps of some arms, (K,) bool; those of the others stay: coefficients of arms are independent."""
+        """Drop the steps of some arms, (K,) bool. Other steps stay, because coefficients of arms are independent."""
         by_age = np.roll(np.arange(self.count), -self.oldest)
         kept = by_age[~arms[self._arms[by_age]]]
         if kept.size < self.count:
@@ -192,7 +192,7 @@ class SparseUCB:
 
         Args:
             model: of this kernel's shape.
-            own: what the user learned alone; None of a new user.
+            own: the user's own steps; None for a new user.
             context: of this kernel's shape, checked where records are decoded.
         """
         cells, powers = context
@@ -253,7 +253,7 @@ class SparseUCB:
     def choose_batch(self, model: SparseModel, cells: Integers, values: Floats) -> NDArray[np.intp]:
         """(n,) the arms of the highest scores for n new users, contexts (n, places); ties go to the lowest arm.
 
-        Two matrix products over contexts written out: for many at once they beat gathering rows.
+        It uses two matrix products over dense contexts, which for many contexts is faster than gathering rows.
         """
         size = len(cells)
         keys = cells + np.arange(size)[:, None] * self.cells

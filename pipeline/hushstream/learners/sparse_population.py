@@ -1,7 +1,7 @@
-"""Many users in lockstep who start from one normal prior: what `learners.sparse` does to one, for experiments.
+"""Many users in lockstep who start from one normal prior, for experiments: `learners.sparse` for all of them at once.
 
 The prior of an arm may be diagonal (a private model, or a cold start) or full (ridge regression on raw interactions).
-Scores agree with the per-event kernel up to rounding; a test holds them to it.
+Scores agree with the per-event kernel up to rounding (a test checks this).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class NormalPrior:
 
 
 class SparsePopulation:
-    """n users with own steps; all are asked, then all learn, up to a number of rounds."""
+    """n users with their own steps. In each round all users choose, then all learn, up to a number of rounds."""
 
     def __init__(self, prior: NormalPrior, users: int, rounds: int) -> None:
         self._prior = prior

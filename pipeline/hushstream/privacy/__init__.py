@@ -1,1 +1,1 @@
-"""Guarantees as objects, keys, keyed integer noise, exact accounting, the ledger and the audits."""
+"""Guarantees, keys, keyed integer noise, exact accounting, the ledger and the audits."""

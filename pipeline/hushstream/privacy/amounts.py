@@ -1,7 +1,6 @@
 """Privacy amounts as integers that only ever round up: epsilon in millionths, delta in units of 2^-80.
 
-A float stands for its shortest decimal, the number that somebody typed: 0.1 is 100,000 millionths, not one
-more for the binary tail.
+A float means its shortest decimal, as it was typed: 0.1 is 100,000 millionths, without one more for its binary rest.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ DELTA_BITS = 80
 DELTA_ONE = 1 << DELTA_BITS
 """Delta 1 in units of 2^-80."""
 LEAST_EPSILON = 1 / MICRO
-"""The unit in which epsilon is counted: a smaller one would be charged as this, up to any number of times too much."""
+"""The unit of epsilon. A smaller epsilon would be charged as one unit, which may be many times too much."""
 
 _PRINTED_SLACK = Fraction(1, 10**9)
 
@@ -44,7 +43,7 @@ class Cost:
         return Cost(self.epsilon_micro + other.epsilon_micro, self.delta_units + other.delta_units)
 
     def __sub__(self, other: Cost) -> Cost:
-        """What is left of a budget; never below zero."""
+        """The rest of a budget; never below zero."""
         return Cost(
             max(0, self.epsilon_micro - other.epsilon_micro),
             max(0, self.delta_units - other.delta_units),
@@ -60,7 +59,7 @@ class Cost:
 
 
 def exact(value: Number, name: str = "amount") -> Fraction:
-    """The exact rational that ``value`` stands for.
+    """The exact rational of a value.
 
     Raises:
         BadAmount: not a number, or not finite.
@@ -120,7 +119,7 @@ def float_up(value: Fraction) -> float:
 
 
 def epsilon_float(micro: int) -> float:
-    """Epsilon as a float that prints as the exact decimal (or, beyond 15 digits, is rounded up)."""
+    """Epsilon as a float that prints as the exact decimal; beyond 15 digits it is rounded up."""
     value = epsilon_value(micro)
     if micro < 10**15:
         return float(value)
@@ -132,12 +131,12 @@ def epsilon_float(micro: int) -> float:
 
 
 def count_text(count: float, noun: str, form: str = "") -> str:
-    """How many of something: ``1 record``, ``20 records``.
+    """A number with its noun: ``1 record``, ``20 records``.
 
     Args:
-        count: how many.
-        noun: of one of them.
-        form: how the number is written, as a format.
+        count: the number.
+        noun: in the singular.
+        form: format of the number.
     """
     said = format(count, form)
     return f"{said} {noun if said == '1' else _PLURALS.get(noun, f'{noun}s')}"
@@ -147,7 +146,7 @@ _PLURALS = {"leaf": "leaves"}
 
 
 def ratio_text(numerator: int, denominator: int) -> str:
-    """A scale of noise in words: a number of four digits, or whole, never a fraction."""
+    """A scale of noise in words: a number with four digits or a whole number, never a fraction."""
     value = numerator / denominator
     return f"{value:.4g}" if numerator % denominator and value < 1000 else f"{value:.0f}"
 
@@ -161,8 +160,8 @@ def epsilon_text(micro: int) -> str:
 def delta_text(units: int, digits: int = 3) -> str:
     """Delta in scientific notation with ``digits`` significant digits, rounded up; at most 1 is shown.
 
-    An amount is a decimal that was rounded up to a whole unit, or a sum of such: what exceeds a decimal by less than a
-    part in 10^9 prints as that decimal, so that 1e-6 does not read 1.01e-6.
+    An amount is a decimal that was rounded up to a whole unit, or a sum of such amounts. If it exceeds a decimal by
+    less than a part in 10^9, it prints as this decimal, so that 1e-6 is not shown as 1.01e-6.
     """
     if units == 0:
         return "0"

@@ -21,9 +21,9 @@ _SLACK = Fraction(1, 1 << 256)
 
 @cache
 def context(precision_bits: int = PRECISION_BITS) -> Any:
-    """An mpmath context of our own: the library's global precision is neither used nor changed.
+    """A separate mpmath context: the library's global precision is neither used nor changed.
 
-    One for all who compute with a precision, which nobody changes: making one takes longer than most imports.
+    There is one context for each precision, which nobody changes, because making one takes longer than most imports.
     """
     own = MPContext()
     own.prec = precision_bits

@@ -1,7 +1,7 @@
-"""From one privacy currency to another: pure epsilon, zCDP, Renyi at fixed orders, (epsilon, delta).
+"""Conversions of privacy prices: pure epsilon, zCDP, Renyi at fixed orders, (epsilon, delta).
 
 All amounts are whole numbers (epsilon, rho and Renyi divergence in millionths, delta in units of 2^-80) and every
-conversion rounds up, so a price never shrinks on its way.
+conversion rounds up, so no conversion lowers a price.
 
 ========================  ======================================================================================
 from pure epsilon         zCDP: rho = eps^2/2 (Bun, Steinke 2016, Proposition 3.3).

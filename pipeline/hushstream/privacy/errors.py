@@ -1,4 +1,4 @@
-"""What the privacy package refuses. No message repeats key material or private content."""
+"""Errors of the privacy package. No message repeats key material or private content."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from hushstream.schemas.errors import HushstreamError
 
 
 class PrivacyError(HushstreamError):
-    """A privacy parameter, key or budget that cannot be used; says what was expected and what came."""
+    """A privacy parameter, key or budget cannot be used. The message says what was expected and what was given."""
 
 
 class KeyFileError(PrivacyError):
-    """A key file that is missing, readable by others, damaged, or in the way."""
+    """A key file is missing, readable by others, or damaged, or it exists already."""
 
 
 class RetiredKey(KeyFileError):
-    """A key of an epoch whose key was destroyed: what it released can no longer be derived again."""
+    """The key of this epoch was destroyed, so its releases can no longer be derived again."""
 
 
 class BadAmount(PrivacyError):
@@ -26,8 +26,8 @@ class BadNoise(PrivacyError):
 
 
 class BadGuarantee(PrivacyError):
-    """A guarantee was asked for with settings that have none."""
+    """There is no guarantee for these settings."""
 
 
 class LedgerError(PrivacyError):
-    """A ledger that is damaged, older than its high-water mark, or asked to change an entry."""
+    """A ledger is damaged, older than its high-water mark, or would have to change an entry."""

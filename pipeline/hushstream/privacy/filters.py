@@ -11,10 +11,10 @@ The delta beside a curve (tables' residues, or that of an (epsilon, delta) price
 is not the delta at which an epsilon is printed.
 
 Guarantee:
-    Sound for adaptively chosen mechanisms and prices, as the limits were fixed beforehand: Renyi at one order
-    (Feldman, Zrnic 2021, Theorem 4.3); zCDP, which is that at every order; and approximate zCDP with deltas that
-    add (Whitehouse, Ramdas, Rogers, Wu 2023, Theorem 1). A filter that went on while any one of many orders fits
-    would not be: different runs would end within different orders. So the order is a setting.
+    Sound for adaptively chosen mechanisms and prices, as the limits were fixed beforehand: Renyi at one order (Feldman,
+    Zrnic 2021, Theorem 4.3); zCDP, which is that at every order; and approximate zCDP with deltas that add (Whitehouse,
+    Ramdas, Rogers, Wu 2023, Theorem 1). A filter that admits releases while any one of many orders fits would not be
+    sound, because different runs would end within different orders. So the order is a setting.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from hushstream.privacy.errors import LedgerError
 from hushstream.privacy.ledger import Debit
 
 _MOST = 1 << 62
-"""Beyond any price: where a search upwards ends."""
+"""End of a search upwards; above any price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class ConcentratedFilter:
         return Cost(epsilon, total[1] + (self.delta_units if epsilon else 0))
 
     def left(self, total: tuple[int, ...]) -> Cost:
-        """The largest single (epsilon, delta) that would still be admitted; zCDP prices fit further."""
+        """The largest single (epsilon, delta) that would still be admitted; prices in zCDP may be larger."""
         rho, residue = total or (0, 0)
         return Cost(largest_pure_epsilon(max(0, self.rho_micro - rho)), max(0, self.residue_units - residue))
 
@@ -125,7 +125,7 @@ class RenyiFilter:
 
         Args:
             limit: (epsilon, delta) of the scope; the residues have the other half of delta.
-            order: where the limit holds; left out, the order at which most releases of zCDP fit.
+            order: order of the limit; by default the order at which most zCDP releases fit.
 
         Raises:
             LedgerError: a delta below 2 units, or an epsilon that the order does not reach.
@@ -161,7 +161,7 @@ class RenyiFilter:
         return Cost(epsilon, total[-1] + (self.delta_units if epsilon else 0))
 
     def left(self, total: tuple[int, ...]) -> Cost:
-        """The largest single (epsilon, delta) that would still be admitted; curves fit further."""
+        """The largest single (epsilon, delta) that would still be admitted; prices with a curve may be larger."""
         spent, residue = (self._at_order(total), total[-1]) if total else (0, 0)
         room = self.divergence_micro - spent
         epsilon = _largest(lambda epsilon: pure_to_renyi_micro(epsilon, self.order) <= room) if room > 0 else 0
@@ -194,7 +194,7 @@ def _half_delta(limit: Cost) -> int:
 
 
 def _largest(holds: Callable[[int], bool]) -> int:
-    """The largest whole number for which a condition holds that holds up to somewhere; 0 when for none."""
+    """The largest whole number for which a monotone condition holds; 0 if for none."""
     low, high = 0, 1
     while high < _MOST and holds(high):
         low, high = high, 2 * high

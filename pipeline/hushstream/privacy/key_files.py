@@ -1,10 +1,10 @@
-"""A zone's key file over key epochs: a one-way ratchet, its rotation, and keys that are destroyed for good (rule 9).
+"""A zone's key file: a one-way ratchet over key epochs, key rotation, and keys that are destroyed for ever (rule 9).
 
-The key of epoch e+1 is derived from that of epoch e, and nobody can go back. So one key, that of the oldest epoch
-still kept, gives all later ones, and destroying it up to epoch N leaves nothing from which the keys of N and before, or
-the noise that they gave, could be made again.
+The key of epoch e+1 is derived from that of epoch e, and nobody can derive the other direction. So the key of the
+oldest kept epoch gives all later ones. After the keys up to epoch N were destroyed, nobody can derive them, or their
+noise, again.
 
-The file, readable by its owner alone, has one fact a line::
+The file is readable by its owner alone. Each line has one fact::
 
     64 hexadecimal digits       the key of the oldest epoch that is kept
     epochs OLDEST CURRENT       left out as long as both are 0
@@ -12,12 +12,12 @@ The file, readable by its owner alone, has one fact a line::
 
 So the file that `keys.write_key` makes is the file of epoch 0.
 
-A zone has a second file, of its storage key: what its workers write to disk, and publish of their state, is sealed
-under that one (`StorageRing`). It is random on its own and not derived from the zone's key: their ends differ. A key of
-noise is destroyed so that nobody can derive those releases again; were states sealed under a key that follows from it,
-they would be lost with it, or, were the storage key derived once and for all, what was ever sealed would stay readable
-for as long as the zone lives. A storage key turns and is destroyed by its own epochs instead: when it has turned,
-workers seal what they have anew, and when its old key is retired no old disk, backup or published state opens any more.
+A zone has a second file, with its storage key. Workers seal under it what they write to disk, and their published
+states (`StorageRing`). It is an independent random key, because the two keys are destroyed at different times. A zone's
+key is destroyed so that nobody can derive old releases again. If states were sealed under a key derived from it, they
+would be lost with it. If the storage key were derived once for ever, everything that was ever sealed would stay
+readable while the zone exists. So a storage key has its own epochs. After its rotation, workers seal their files again.
+After its old key was retired, no old disk, backup or published state opens any more.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from hushstream.privacy.errors import KeyFileError, RetiredKey
 from hushstream.privacy.keys import Key, key_from_line, key_line, key_path, read_key_file
 
 LARGEST_EPOCH = 1 << 20
-"""Each step is one HMAC; a key that turns once a minute gets there after two years."""
+"""Each step is one HMAC. A key that rotates once a minute reaches this epoch after two years."""
 
 _KEY_ID_HEX = 16
 
 
 def next_key(key: Key, epoch: int) -> Key:
-    """The key of ``epoch``, from the key of the epoch before it; nobody can go back."""
+    """The key of ``epoch``, from the key of the epoch before it; the opposite is impossible."""
     return key.derive("epoch-ratchet", epoch)
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """What a zone's key file holds.
+    """The content of a zone's key file.
 
     Attributes:
         oldest: first epoch whose key is kept.
@@ -64,7 +64,7 @@ class KeyRing:
 
         Raises:
             RetiredKey: it was destroyed.
-            KeyFileError: the zone has not come to this epoch yet.
+            KeyFileError: the zone has not reached this epoch yet.
         """
         if epoch < self.oldest:
             raise RetiredKey(
@@ -83,7 +83,7 @@ class KeyRing:
         return tuple(keys)
 
     def named(self, key_id: bytes) -> Key:
-        """The key with a public id: the one that a journal was begun with, or something was sealed under.
+        """The key with a public id, for instance the first key of a journal, or the key of sealed content.
 
         Raises:
             RetiredKey: it was destroyed.
@@ -103,18 +103,18 @@ class KeyRing:
 
 @dataclass(frozen=True, slots=True)
 class StorageRing(KeyRing):
-    """A zone's storage keys, and what was sealed before there were any.
+    """A zone's storage keys, and the keys of content that was sealed before there were any.
 
     Attributes:
-        before: the keys under which this zone sealed its states until it had storage keys. They open what they sealed
-            until the first storage key is retired: from then on nothing counts that is not under a storage key.
+        before: the keys under which this zone sealed its states before it had storage keys. They open such states until
+            the first storage key is retired; after that only content under a storage key is accepted.
     """
 
     before: KeyRing
 
     @classmethod
     def of_zone(cls, storage: KeyRing, before: KeyRing) -> StorageRing:
-        """The keys of a storage key file, beside those before it."""
+        """The keys of a storage key file, and the earlier ones."""
         return cls(storage.oldest, storage.current, storage.retired, storage.key, before)
 
     def named(self, key_id: bytes) -> Key:
@@ -126,7 +126,7 @@ class StorageRing(KeyRing):
 
 
 def storage_zone(zone: str) -> str:
-    """Under which name the storage key of a zone lies among key files: ``storage-edge``, ``storage-edge.alpha``."""
+    """Name of the file of a zone's storage key: ``storage-edge``, ``storage-edge.alpha``."""
     return f"storage-{zone}"
 
 
@@ -134,8 +134,8 @@ def load_ring(path: str | Path) -> KeyRing:
     """Read a zone's key file.
 
     Raises:
-        KeyFileError: missing, readable by group or others, or not as the module's docstring says. The message
-            never repeats what the file holds.
+        KeyFileError: missing, readable by group or others, or not in the form of the module's docstring. The message
+            never repeats the file's content.
     """
     lines = read_key_file(path)
     key = key_from_line(path, lines[0])
@@ -155,12 +155,12 @@ def load_ring(path: str | Path) -> KeyRing:
 
 
 def rotate(path: str | Path) -> KeyRing:
-    """Turn a zone's ratchet by one epoch: journals go on under the next key once their workers have read the file.
+    """Rotate a zone's key to the next epoch. Journals use the next key after their workers have read the file.
 
-    Keys of earlier epochs are kept until `retire` destroys them, so what was released stays verifiable.
+    Keys of earlier epochs are kept until `retire` destroys them, so releases stay verifiable.
 
     Raises:
-        KeyFileError: the file cannot be used, or has come to the last epoch.
+        KeyFileError: the file cannot be used, or has reached the last epoch.
     """
     ring = load_ring(path)
     if ring.current >= LARGEST_EPOCH:
@@ -173,13 +173,13 @@ def rotate(path: str | Path) -> KeyRing:
 def retire(path: str | Path, epoch: int) -> KeyRing:
     """Destroy the keys of an ended epoch and of all before it.
 
-    Later keys follow from earlier ones, so the earlier ones have to go too. The file's old content is
-    overwritten in place after the new file is there. Copies elsewhere (backups, snapshots, spare blocks of
-    flash storage) are beyond the reach of this.
+    Later keys are derived from earlier ones, so the earlier ones must be destroyed, too. The old file's content is
+    overwritten in place after the new file was written. This does not reach copies elsewhere (backups, snapshots, spare
+    blocks of flash storage).
 
     Raises:
-        KeyFileError: the file cannot be used, the epoch has not ended (it is the current one, or to come), or it
-            was retired before.
+        KeyFileError: the file cannot be used, the epoch has not ended (it is the current one or a later one), or it was
+            retired before.
     """
     ring = load_ring(path)
     if not ring.oldest <= epoch < ring.current:
@@ -195,7 +195,7 @@ def retire(path: str | Path, epoch: int) -> KeyRing:
 
 
 def _replace(path: str | Path, ring: KeyRing) -> None:
-    """Put a new file in the old one's place in one step, then overwrite what the old one held."""
+    """Replace the old file by a new one in one step, then overwrite the old file's content."""
     target = Path(path)
     lines = [key_line(ring.key), f"epochs {ring.oldest} {ring.current}"]
     lines += [f"retired {epoch} {key_id.hex()}" for epoch, key_id in ring.retired]
@@ -259,14 +259,14 @@ def load_key(path: str | Path) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class KeyCheck:
-    """What `check` found for one zone: the current key's public id in hexadecimal, or a problem.
+    """The result of `check` for one zone: the current key's public id in hexadecimal, or a problem.
 
     Attributes:
-        zone: whose key file it is.
+        zone: zone of the key file.
         path: the file.
         key_id: of the current epoch's key.
-        problem: what is wrong.
-        epochs: oldest epoch that is kept, and the current one.
+        problem: the problem.
+        epochs: the oldest kept epoch, and the current one.
     """
 
     zone: str
@@ -277,9 +277,9 @@ class KeyCheck:
 
 
 def check(directory: str | Path, zones: Iterable[str]) -> tuple[KeyCheck, ...]:
-    """Look at the key files of a directory as the workers will, and at what none of them sees alone.
+    """Check the key files of a directory as workers do, and compare them.
 
-    Two zones with one key are a problem: each could then undo the other's protection.
+    Two zones with the same key are a problem, because each could then remove the other's protection.
     """
     results: list[KeyCheck] = []
     seen: dict[bytes, str] = {}

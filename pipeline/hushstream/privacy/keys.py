@@ -1,7 +1,7 @@
-"""Secret keys: one per trust zone, never shown, and what is derived from them (PRIVACY rules 6, 9 and 10).
+"""Secret keys, one per trust zone, and the values derived from them (PRIVACY rules 6, 9 and 10).
 
-A key is as sensitive as the data that its noise protects: whoever holds it can subtract the noise. So no
-representation, copy, pickle or error ever contains its bytes, and a key file that others can read is refused.
+A key is as sensitive as the data that its noise protects, because a holder of the key can subtract the noise. So no
+representation, copy, pickle or error contains its bytes, and a key file that others can read is refused.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import os
 import secrets
+import shlex
 import stat
 import struct
 from collections.abc import Iterable, Sequence
@@ -30,7 +31,7 @@ _OTHERS_MAY_READ = stat.S_IRWXG | stat.S_IRWXO
 class Key:
     """32 secret bytes. Immutable; compares in constant time; prints only its public id.
 
-    Everything made from a key goes through HMAC-SHA256 under a stated purpose, so no two uses of it meet.
+    Every derived value is an HMAC-SHA256 under a stated purpose, so two purposes never give the same value.
     """
 
     __slots__ = ("_digest_key", "_key_id", "_material", "_reproducible", "_set_up")
@@ -46,7 +47,7 @@ class Key:
 
         Args:
             material: 32 bytes.
-            reproducible: True for keys that come from a public seed; all that is derived inherits it.
+            reproducible: True for a key from a public seed; derived keys inherit it.
 
         Raises:
             PrivacyError: not 32 bytes.
@@ -63,7 +64,7 @@ class Key:
 
     @property
     def key_id(self) -> bytes:
-        """8 public bytes that name the key and tell nothing else about it."""
+        """8 public bytes that name the key and reveal nothing else about it."""
         if self._key_id is None:
             object.__setattr__(self, "_key_id", self.prf("key-id")[:8])
             assert self._key_id is not None
@@ -71,7 +72,7 @@ class Key:
 
     @property
     def reproducible(self) -> bool:
-        """True when the key comes from a seed: nothing that it protects is private."""
+        """True if the key comes from a seed: nothing under it is private."""
         return self._reproducible
 
     def prf(self, purpose: str, *parts: Part) -> bytes:
@@ -79,9 +80,9 @@ class Key:
         return hmac.digest(self._material, encode(purpose, *parts), "sha256")
 
     def prf_encoded(self, purpose: str, encoded: bytes) -> bytes:
-        """`prf` of parts that are encoded already, for many calls: the key is set up with the first alone.
+        """`prf` of parts that are already encoded, for many calls: only the first call sets up the key.
 
-        Parts one after the other are encoded as their encodings one after the other.
+        The encoding of a sequence of parts is the sequence of their encodings.
         """
         if self._set_up is None:
             object.__setattr__(self, "_set_up", hmac.new(self._material, digestmod="sha256"))
@@ -91,15 +92,15 @@ class Key:
         return once.digest()
 
     def derive(self, purpose: str, *parts: Part) -> Key:
-        """A key of its own for ``purpose`` and ``parts``; nobody can go from it back to this one."""
+        """A separate key for ``purpose`` and ``parts``; nobody can derive this key from it."""
         return Key(self.prf("derive", purpose, *parts), self._reproducible)
 
     def digest(self, purpose: str, *chunks: bytes) -> bytes:
-        """16 bytes that stand for ``chunks``; see `digest_all`."""
+        """Digest of ``chunks`` (16 bytes); see `digest_all`."""
         return self.digest_all(purpose, chunks)
 
     def digest_all(self, purpose: str, chunks: Sequence[bytes]) -> bytes:
-        """16 bytes that stand for a sequence of chunks and tell nobody without the key what they hold.
+        """Keyed digest of a sequence of chunks (16 bytes); without the key it reveals nothing about them.
 
         Keyed BLAKE2b over: length of purpose, purpose, number of chunks, all lengths, all chunks. Numbers
         are 8 bytes little-endian, so different sequences never give the same input.
@@ -158,12 +159,12 @@ def _encoded_purpose(purpose: str) -> bytes:
 
 
 def seeded_key(seed: int, zone: str) -> Key:
-    """A key that anyone with the seed can make: for experiments only; everything under it says so."""
+    """A key that anybody with the seed can make, for experiments only. All releases under it are marked as such."""
     return Key(hashlib.sha256(encode("hushstream seeded key", seed, str(zone))).digest(), reproducible=True)
 
 
 def key_path(directory: str | Path, zone: str) -> Path:
-    """Where the key of a zone lies in a key directory."""
+    """Path of a zone's key in a key directory."""
     return Path(directory) / f"{zone}.key"
 
 
@@ -171,7 +172,7 @@ def write_key(path: str | Path) -> Key:
     """Make a new random key and write it as 64 hexadecimal digits, readable by the owner alone.
 
     Raises:
-        KeyFileError: something is at ``path`` already (it is never overwritten), or it cannot be written.
+        KeyFileError: a file exists at ``path`` (it is never overwritten), or it cannot be written.
     """
     target = Path(path)
     material = secrets.token_bytes(KEY_BYTES)
@@ -191,11 +192,11 @@ def write_key(path: str | Path) -> Key:
 
 
 def read_key_file(path: str | Path) -> list[str]:
-    """The lines of a key file that its owner alone can read; what they mean is for `hushstream.privacy.key_files`.
+    """The lines of a key file that its owner alone can read; `hushstream.privacy.key_files` interprets them.
 
     Raises:
-        KeyFileError: missing, no regular file, readable by group or others, or no text. The message never repeats
-            what the file holds.
+        KeyFileError: missing, no regular file, readable by group or others, or no text. The message never repeats the
+            file's content.
     """
     source = Path(path)
     try:
@@ -203,15 +204,17 @@ def read_key_file(path: str | Path) -> list[str]:
             _require_private(source, os.fstat(file.fileno()))
             return file.read(_LARGEST_FILE_BYTES).decode("ascii", "replace").strip().splitlines() or [""]
     except FileNotFoundError:
+        command = f"hushstream keys generate {shlex.quote(str(source.parent))} --zone {source.stem}"
         raise KeyFileError(
-            f"key file {source}: expected a file, got none; `hushstream keys generate --zone {source.stem}` makes it"
+            f"key file {source}: expected a file, got none; `{command}` makes one for a deployment that has not begun, "
+            "any other has its key in a backup"
         ) from None
     except OSError as error:
         raise KeyFileError(f"key file {source}: expected to read it, got: {error.strerror}") from None
 
 
 def key_from_line(source: str | Path, line: str) -> Key:
-    """The key that 64 hexadecimal digits of a key file stand for.
+    """The key from 64 hexadecimal digits of a key file.
 
     Raises:
         KeyFileError: another number of characters, no such digits, or one byte repeated; never repeats them.
@@ -229,7 +232,7 @@ def key_from_line(source: str | Path, line: str) -> Key:
 
 
 def key_line(key: Key) -> str:
-    """The line of a key file that holds ``key``: the only text with its material, and for nothing else.
+    """The line of a key file with ``key``. It is the only text with the key's material, and must go only into the file.
 
     Raises:
         KeyFileError: a key from a seed, which has no file.

@@ -1,7 +1,7 @@
-"""The ledger: every debit is entered before its release, amounts add exactly, nothing is overspent (rule 4).
+"""The ledger: every debit is entered before its release, amounts add exactly, and no limit is exceeded (rule 4).
 
-It keeps the sum of each scope and nothing else, so its size does not grow with the releases. The entries
-themselves are a role's journal records: the ledger is rebuilt from them, by the same code that wrote them.
+It keeps only the sum of each scope, so its size does not grow with the releases. The entries are in a role's journal
+records; the same code rebuilds the ledger from them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Debit:
 
     Attributes:
         scope: the budget that pays.
-        mechanism: what was released.
+        mechanism: the mechanism of the release.
         cost: its price.
         relation: neighbour relation of the price.
         unit: what the price protects.
@@ -40,9 +40,10 @@ class Debit:
 
 @dataclass(frozen=True, slots=True)
 class Exhausted:
-    """A release would overspend its scope: nothing was charged and nothing may be released.
+    """A release would exceed the limit of its scope.
 
-    It is an answer, not an error: a role says so and goes on without releasing.
+    Nothing was charged and nothing may be released. It is an answer and no error: a role reports it and continues
+    without a release.
 
     Attributes:
         scope: the budget that would have paid.
@@ -65,9 +66,9 @@ class Exhausted:
 class Filter(Protocol):
     """Decides whether one more debit fits, from the exact sum of all prices before it in the scope.
 
-    Basic composition, zCDP and Renyi accounting at fixed orders all add: a price is a vector of integers, and
-    the ledger keeps the sum. A filter (Rogers, Roth, Ullman, Vadhan 2016) is sound for adaptively chosen debits,
-    since it compares the sum with a limit that was fixed beforehand, before each release.
+    Basic composition, zCDP and Renyi accounting at fixed orders all add: a price is a vector of integers, and the
+    ledger keeps the sum. A filter (Rogers, Roth, Ullman, Vadhan 2016) is sound for adaptively chosen debits, because
+    before each release it compares the sum with a limit that was fixed beforehand.
     """
 
     def price(self, debit: Debit) -> tuple[int, ...]:
@@ -77,20 +78,20 @@ class Filter(Protocol):
         """Whether a scope may have this sum; the empty sum is ()."""
 
     def cost(self, total: tuple[int, ...]) -> Cost:
-        """The (epsilon, delta) that a sum amounts to."""
+        """The (epsilon, delta) of a sum."""
 
     def left(self, total: tuple[int, ...]) -> Cost:
         """The largest single cost that would still be admitted."""
 
 
 class LimitFilter(Filter, Protocol):
-    """A filter whose limit can be divided among scopes that compose sequentially, and lowered to what is planned."""
+    """A filter whose limit can be divided among scopes that compose sequentially, and lowered to a planned sum."""
 
     def part(self, share: Fraction) -> LimitFilter:
         """The same filter with ``share`` of the limit, rounded down: parts that add up to 1 stay within the whole."""
 
     def within(self, total: tuple[int, ...]) -> LimitFilter:
-        """The same filter with room for no more than a sum of prices."""
+        """The same filter with a sum of prices as its limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +131,11 @@ class BasicFilter:
 
 @dataclass(frozen=True, slots=True)
 class ChargeFilter:
-    """The scope of one charge: its price once, and the releases that this price pays for.
+    """The filter of one charge: it admits the price once, and the releases that this price pays for.
 
     Attributes:
         limit: the price.
-        releases: how many releases it pays for (a counter is calibrated to so many); None: any number.
+        releases: number of releases that it pays for (a counter is calibrated to this number); None: any number.
     """
 
     limit: Cost
@@ -145,7 +146,7 @@ class ChargeFilter:
         return debit.cost.epsilon_micro, debit.cost.delta_units, 1
 
     def admits(self, total: tuple[int, ...]) -> bool:
-        """Whether the price is paid at most once, and for no release too many."""
+        """Whether the price is paid at most once, and the number of releases is within the limit."""
         return self.cost(total).fits(self.limit) and self._paid_for(total)
 
     def cost(self, total: tuple[int, ...]) -> Cost:
@@ -153,7 +154,7 @@ class ChargeFilter:
         return Cost(*total[:2]) if total else Cost(0)
 
     def left(self, total: tuple[int, ...]) -> Cost:
-        """The limit less both sums; nothing where no release is left."""
+        """The limit less both sums; zero if no release is left."""
         return self.limit - self.cost(total)
 
     def _paid_for(self, total: tuple[int, ...]) -> bool:
@@ -163,9 +164,9 @@ class ChargeFilter:
 class Ledger:
     """The sum of each scope, under one filter each. Not thread-safe: one writer per scope.
 
-    A scope is the deployment, one epoch of one counter, or one window: each has one writer, because it lives where
-    its counter or window lives. Scopes that come with time (``window/0/7``) take the filter of their kind,
-    which is what stands before the first slash, and are closed when nothing will be asked of them any more.
+    A scope is the deployment, one epoch of one counter, or one window. Each has one writer, the role of its counter or
+    window. A scope that is opened later (``window/0/7``) gets the filter of its kind, the part before the first slash.
+    It is closed after its last debit.
     """
 
     __slots__ = ("_filters", "_kinds", "_totals")
@@ -175,8 +176,7 @@ class Ledger:
 
         Args:
             filters: one per scope that is known beforehand.
-            kinds: one per kind of scope; every new scope of the kind has that budget for itself. A scope with
-                neither has no budget and is refused.
+            kinds: one per kind of scope; every new scope of the kind has this budget. A scope with neither is refused.
         """
         self._filters = dict(filters)
         self._kinds = dict(kinds or {})
@@ -186,8 +186,8 @@ class Ledger:
         """Enter debits of one release in different scopes, before the release: all of them, or none.
 
         Returns:
-            None when they are in the ledger now: the release may go out. `Exhausted` names the first scope in
-            which one does not fit: nothing was charged.
+            None if they were entered: the release may be sent. `Exhausted` names the first scope whose limit would be
+                exceeded; then nothing was charged.
 
         Raises:
             LedgerError: an unknown scope, or two debits in one.
@@ -212,7 +212,7 @@ class Ledger:
         return None
 
     def take(self, debits: Sequence[Debit]) -> None:
-        """Enter what was charged and released before, whatever the limits: a journal is read back.
+        """Enter a debit from the journal, whatever the limits: it was charged and released before.
 
         Raises:
             LedgerError: an unknown scope.
@@ -221,7 +221,7 @@ class Ledger:
         self._totals |= sums
 
     def close(self, scope: str) -> None:
-        """Forget a scope of which nothing will be asked any more."""
+        """Forget a scope after its last debit."""
         self._totals.pop(scope, None)
 
     def spent(self, scope: str) -> Cost:
@@ -245,7 +245,7 @@ class Ledger:
         return dict(self._totals)
 
     def resume(self, totals: Mapping[str, tuple[int, ...]]) -> None:
-        """Go on from what `totals` gave; sums beyond a lowered limit are kept, further debits refused.
+        """Continue from `totals`. Sums above a lowered limit are kept, and further debits are refused.
 
         Raises:
             LedgerError: an unknown scope, or a sum that is none of its filter.

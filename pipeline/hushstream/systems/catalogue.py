@@ -1,7 +1,7 @@
 """Every system: the built-in ones, and those that other packages offer by an entry point.
 
-Another package offers one by an entry point of the group ``hushstream.systems`` that names a `Kind`. A built-in one is
-imported when it is asked for: a worker needs that of its deployment alone, and each costs a tenth of a second.
+Another package offers one by an entry point of the group ``hushstream.systems`` that names a `Kind`. A built-in system
+is imported when it is needed, because a worker needs only its own, and each import takes a tenth of a second.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BUILTIN = ("p2b", "colin", "pdap", "pdol", "bgt")
 """Their names, and those of their packages."""
 
 DEFAULT = _BUILTIN[0]
-"""What a configuration, or a run, is of that names no system."""
+"""The system of a configuration or a run that names none."""
 
 
 def builtin() -> tuple[Kind, ...]:

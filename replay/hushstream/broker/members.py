@@ -1,4 +1,4 @@
-"""What a group knows of its members."""
+"""The members of a consumer group."""
 
 import asyncio
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What one broker node holds, and what a handler is told of the client it answers."""
+"""The state of one broker node, and the client of a request."""
 
 import base64
 import secrets

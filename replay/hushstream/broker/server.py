@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -83,14 +83,6 @@ class EmbeddedBroker:
     def port(self) -> int:
         """The port in use, once started."""
         return self._address[1]
-
-    def create_topic(self, name: str, partitions: int, configs: Mapping[str, str | None] | None = None) -> None:
-        """Create a topic without a client.
-
-        Raises:
-            RequestRefused: as a CreateTopics request would be.
-        """
-        self._node.store.create(name, partitions, configs or {})
 
     async def start(self) -> None:
         """Listen.

@@ -97,6 +97,10 @@ class Commands(LazyGroup):
         ),
         "dead-letters": Part(_OPERATIONS, "Records that a role refused."),
         "bench": Part(_OPERATIONS, "Measure what the project promises to reach; ratios within one run, medians."),
+        "sizes": Part(
+            _WORKERS,
+            "What an interaction takes of disk, memory and CPU, measured here, and what a rate needs; see ``--help``.",
+        ),
         "soak": Part(_USERS, "Give many users their interactions on one learner, and print its memory against a cap."),
         "metrics-table": Part(
             ("hushstream.cli.metrics_table",),

@@ -1,4 +1,4 @@
-"""Options of a replay that only its system has: read from what is left of a command line, as its studies declare."""
+"""Options of a replay that only its system has: its studies declare them, and the rest of a command line gives them."""
 
 from __future__ import annotations
 

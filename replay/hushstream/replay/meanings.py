@@ -1,4 +1,4 @@
-"""What the fields of a class mean, read from where that is written once: its docstring."""
+"""Reads the meaning of a class's fields from its docstring."""
 
 from __future__ import annotations
 

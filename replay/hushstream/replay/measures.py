@@ -1,4 +1,4 @@
-"""What every run measures, under the same names whichever system was played: its speed, and where it ran."""
+"""Measurements of every run, with the same names for all systems: speed and environment."""
 
 from __future__ import annotations
 

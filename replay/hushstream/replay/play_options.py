@@ -1,4 +1,4 @@
-"""What a replay may be told, whatever system it is through."""
+"""Options of a replay that all systems have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom a long run tells how far it has come."""
+"""The callback that gets the progress of a long run."""
 
 from __future__ import annotations
 

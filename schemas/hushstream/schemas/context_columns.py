@@ -31,7 +31,7 @@ _ROWS = frozenset({"FeatureContext", "FeatureContextBatch"}) | _BESIDE
 
 
 class RowForm(NamedTuple):
-    """What a context is where declared features describe it: a row of so many bytes, under this digest of them."""
+    """The form of a context of declared features: size of a row in bytes, and digest of the declaration."""
 
     row_bytes: int
     digest: bytes

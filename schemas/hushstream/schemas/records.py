@@ -1,4 +1,4 @@
-"""The fields of decisions as typed dictionaries, for who reads the learner's journal through `codec.decode`.
+"""The fields of decisions as typed dictionaries, for readers of the learner's journal through `codec.decode`.
 
 Units and shapes stand in the schemas (``avro/``). After reading every field is there.
 """

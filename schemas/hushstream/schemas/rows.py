@@ -1,4 +1,4 @@
-"""What makes one row of a context or of feedback acceptable, the same for an event record and a batch row."""
+"""Rules for one row of a context or of feedback, the same for event records and batch rows."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ PUBLISHED = "published"
 """The zone of what anybody may read."""
 
 CLIENT, OPERATOR = "client", "operator"
-"""Who writes and reads beside the roles of a system: the application, and whoever runs the deployment."""
+"""Writers and readers besides the roles of a system: the application, and the operator of the deployment."""
 
 _OF = "."
 
@@ -83,7 +83,7 @@ class PartitionRule(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
-    """One topic; what it means for privacy has no default, so whoever declares one must have thought of it.
+    """One topic. Its privacy attributes have no defaults, so that every declaration states them.
 
     Attributes:
         name: logical.
@@ -96,7 +96,7 @@ class Topic:
             release marks, since a journal that is rolled back would spend the same again.
         names_users: its records are of single users, so an erasure reaches it.
         tombstones: erasures are written to it, and tell an erased record from a changed one.
-        ticks: whoever reads it may append a Tick when it is idle.
+        ticks: readers may append a Tick when it is idle.
         private_lag: how many records it holds is content, so a worker's lag on it is zone-private.
         client: what applications do with it, if anything; who changes it writes it, and reads it again.
         reader: who reads it beside the roles and applications: the operator, or whoever is named for it alone.

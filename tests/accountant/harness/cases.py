@@ -37,7 +37,9 @@ from hushstream.systems.colin.configuration import CollaborativeConfig, Continua
 from hushstream.systems.colin.release import lattice_sensitivity, local_reward_of, plan_of
 from hushstream.systems.p2b.configuration import ContextConfig, EncoderConfig, LiftConfig, P2BConfig, ReleaseConfig
 from hushstream.systems.p2b.guarantee.promise import (
-    guarantee_of,
+    release_guarantee as p2b_guarantee,
+)
+from hushstream.systems.p2b.guarantee.promise import (
     slot_terms_of,
     window_tree_of,
 )
@@ -160,7 +162,7 @@ def _of_rounds(config: BgtConfig) -> Iterator[Case]:
 
 
 def _of_slots(config: P2BConfig) -> Iterator[Case]:
-    release, promise = config.release, guarantee_of(config)
+    release, promise = config.release, p2b_guarantee(config)
     slots, life = promise.lifetime.units, promise.lifetime.cost
     if release.mode == "paper":
         yield Case("paper", promise.cost, Shown(release.sampling), CROWD)

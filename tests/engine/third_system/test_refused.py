@@ -105,10 +105,10 @@ def test_the_short_form_of_a_releasing_role_asks_for_what_it_cannot_know(kind: K
 
 
 @pytest.mark.parametrize(
-    ("form", "flags"), [("asked", ("ticks", "private_lag")), ("unnamed", ("noised", "ticks", "private_lag"))]
+    ("form", "flags"), [("requests", ("ticks", "private_lag")), ("unnamed", ("noised", "ticks", "private_lag"))]
 )
 def test_the_short_forms_of_topics_ask_for_each_flag_that_differs(form: str, flags: tuple[str, ...]) -> None:
-    make = {"asked": topics.asked, "unnamed": partial(topics.unnamed, rule=PartitionRule.TRACK)}[form]
+    make = {"requests": topics.requests, "unnamed": partial(topics.unnamed, rule=PartitionRule.TRACK)}[form]
     given: dict[str, Any] = {"name": "votes", "schemas": ("Tick",), "zone": "ballots", "count": "ballots"}
     assert make(**given, **dict.fromkeys(flags, True)).private_lag
     for flag in flags:

@@ -119,6 +119,6 @@ def test_what_a_suspected_rollback_leaves_no_budget_for_is_refused_and_what_is_l
 
 
 def test_room_for_no_round_at_all_is_refused_before_anything_runs(films):
-    with pytest.raises(ConfigurationError, match=r"room for the first release at least \(epsilon"):
+    with pytest.raises(ConfigurationError, match=r"a limit that covers the first release at least \(epsilon"):
         limited(films, 0.25)
     assert films.make_system(budget=BudgetConfig(10.0, 1e-5)).budgets[0].fits == 3

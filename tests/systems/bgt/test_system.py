@@ -122,7 +122,7 @@ def test_public_features_are_prepared_once_and_are_in_the_digest(films, tmp_path
     assert made.core.features[[0, 3]].tolist() == [[1.0, 0.5], [-1.0, 2.0]]
     other = prepare(tmp_path / "other", config, {"features": ("items.csv", "0,1,0.5\n")})
     assert other.digest != made.digest
-    with pytest.raises(ConfigurationError, match="expected the features at hand or none, got others"):
+    with pytest.raises(ConfigurationError, match="expected the given features or none, got others"):
         prepare(tmp_path / "other", config, given)
     for line in ("40,1,1", "0,1", "0,x,1", "0,nan,1", "0,1,1\n0,1,1", "-1,1,1"):
         with pytest.raises(ConfigurationError, match=r"items.csv, line \d: expected an item from 0 to 39"):
@@ -153,5 +153,5 @@ def test_the_budget_and_the_promise_are_those_of_all_epochs(films):
     assert [KIND.budgets(one, None)[0].fits for one in (once, twice)] == [3, 6]
     cost = KIND.promises(twice, None).releases.cost
     assert cost.epsilon_micro == 2 * KIND.promises(once, None).releases.cost.epsilon_micro
-    with pytest.raises(ConfigurationError, match="room for the first release at least"):
+    with pytest.raises(ConfigurationError, match="a limit that covers the first release at least"):
         KIND.promises(films.make_config(budget=BudgetConfig(2.0, 1e-5)), None)

@@ -246,7 +246,7 @@ def test_a_prepared_graph_is_read_back_and_another_one_is_refused(tmp_path):
     assert again.digest == system.digest
     assert np.array_equal(again.core.graph.weights, GRAPH.weights)
     other = SocialGraph.of_edges([("ann", "cyd", 1.0)], GRAPH.users)
-    with pytest.raises(ConfigurationError, match=r"relation\.json: expected the graph at hand or none, got another"):
+    with pytest.raises(ConfigurationError, match=r"relation\.json: expected the given graph or none, got another"):
         prepare(tmp_path, make(), inputs_of(other))
     with pytest.raises(ConfigurationError, match=r"deployment\.yaml: the configuration of a deployment is frozen"):
         prepare(tmp_path, make(arms=5), inputs_of(GRAPH))

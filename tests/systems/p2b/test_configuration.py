@@ -27,7 +27,7 @@ from hushstream.systems.p2b.configuration import (
     configuration_digest,
 )
 from hushstream.systems.p2b.guarantee.deployment import P2BSystem
-from hushstream.systems.p2b.guarantee.promise import guarantee_of
+from hushstream.systems.p2b.guarantee.promise import release_guarantee
 from hushstream.systems.p2b.system import KIND
 
 NAN, INF = float("nan"), float("inf")
@@ -245,7 +245,7 @@ def test_an_epsilon_is_refused_where_the_sampling_makes_it(mode):
         ReleaseConfig(mode=mode, sampling=0.999, epsilon=0.1)
     release = ReleaseConfig(mode=mode, sampling=0.999)
     assert release.slot_epsilon == pytest.approx(6.9078, abs=1e-4)
-    promise = guarantee_of(make(release=release, encoder=EncoderConfig(codes=8)))
+    promise = release_guarantee(make(release=release, encoder=EncoderConfig(codes=8)))
     assert promise.epsilon_micro == pytest.approx(1e6 * release.slot_epsilon, abs=1.5)
 
 
@@ -280,7 +280,7 @@ def test_records_too_large_to_publish_are_refused_before_anything_runs():
 
 
 def release(**values):
-    return guarantee_of(make(release=ReleaseConfig(**values), slot=SlotConfig(lifetime_slots=3)))
+    return release_guarantee(make(release=ReleaseConfig(**values), slot=SlotConfig(lifetime_slots=3)))
 
 
 def test_slot_sums_promise_the_configured_epsilon_and_only_the_tables_residue():
@@ -294,7 +294,7 @@ def test_slot_sums_promise_the_configured_epsilon_and_only_the_tables_residue():
 
 def test_secret_sampling_buys_less_noise_for_the_same_epsilon():
     plain, sampled = (make(release=ReleaseConfig(epsilon=1.0, sampling=p)) for p in (1.0, 0.5))
-    assert guarantee_of(plain).epsilon_micro <= guarantee_of(sampled).epsilon_micro <= 1_000_001
+    assert release_guarantee(plain).epsilon_micro <= release_guarantee(sampled).epsilon_micro <= 1_000_001
     lattice = np.full((8, 4), 16_384, np.int64)
     plain, sampled = (replace(config, encoder=EncoderConfig(codes=8)) for config in (plain, sampled))
     assert P2BSystem.of(sampled, lattice).noise_epsilon > P2BSystem.of(plain, lattice).noise_epsilon

@@ -115,9 +115,34 @@ def test_items_come_and_go_while_it_runs_and_what_is_published_follows_from_the_
     found = verify(LogCopy(parts), loop.system, KEYS)
     assert found.ok, found.findings
     assert found.of("releases")[Status.EQUAL] >= 1
-    assert found.of("models")[Status.EQUAL] >= 10
+    # One for each change: the window that it closes is released ahead of it, and is in the same one.
+    assert found.of("models")[Status.EQUAL] >= 7
     changed = {**parts, ("items.south", 0): whole(parts["items.south", 0].records[:-1])}
     assert not verify(LogCopy(changed), loop.system, KEYS).ok
+
+
+def test_many_items_at_once_are_one_version_of_the_model_and_it_follows_from_the_logs(tmp_path: Path) -> None:
+    loop, one_by_one = (loop_of(tmp_path / name, vendors=_ROOMY) for name in ("at-once", "one-by-one"))
+    for each, alone in ((loop, False), (one_by_one, True)):
+        plain = {"offered": True, "title": "", "features": "", "config_digest": each.system.digest}
+        for number in range(30):
+            each.log.append(
+                "items.north", 0, codec.encode("Item", {"item": f"i{number}", "version": number + 1, **plain})
+            )
+            if alone:
+                each.driver.pump()
+        each.driver.pump()
+    at_once, last = (list(each.log.slice("models", 0, 0).records) for each in (loop, one_by_one))
+    # Behind the genesis; one by one the release of a window and the change behind it have arrived together, too.
+    assert (len(at_once), len(last)) == (1 + 1, 1 + 30)
+    # A version holds the tickets that are new: the last ones are of the same items.
+    made = [[codec.decode(one.value)[1]["tickets"] for one in records[1:]] for records in (at_once, last)]
+    assert [tickets for tickets in made[0] if tickets][-1] == [tickets for tickets in made[1] if tickets][-1]
+    copy = LogCopy({source: whole(records) for source, records in loop.log.partitions()})
+    assert verify(copy, loop.system, KEYS).ok
+
+
+_ROOMY = [{"name": name, "items": {"capacity": 40, "named": True}} for name in ("north", "south")]
 
 
 def test_bad_items_are_refused_at_the_client_and_are_dead_letters_behind_it(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from hushstream.systems.pdap.algorithm.tickets import TICKETS, CellBeliefs, draw
 POOL = np.array([7, 3, 11])
 
 
-def drawn(mu, sd, pool=POOL, temper=1.0, cell=0, doubt=(0.0,), owners=None):
-    rows = [rounded(np.asarray(row, float)) for row in (mu, sd, doubt)]
+def drawn(mu, sd, pool=POOL, temper=1.0, cell=0, vendor_deviation=(0.0,), owners=None):
+    rows = [rounded(np.asarray(row, float)) for row in (mu, sd, vendor_deviation)]
     owned = np.zeros(len(pool), dtype=np.int64) if owners is None else np.array(owners)
     beliefs = CellBeliefs(cell, pool, owned, *rows, temper)
     return draw_tickets(beliefs, beliefs.digest())
@@ -45,7 +45,7 @@ def test_a_vendors_doubt_moves_all_its_arms_together():
     # Two vendors of twenty equal arms each, and no other doubt: in each ticket one vendor's draw decides. Vendors win
     # as often as each other; the bounds leave out 1e-9 on either side.
     pool, owners = np.arange(40), np.repeat([0, 1], 20)
-    tickets = drawn(np.full(40, 0.5), np.zeros(40), pool, doubt=(0.1, 0.1), owners=owners)
+    tickets = drawn(np.full(40, 0.5), np.zeros(40), pool, vendor_deviation=(0.1, 0.1), owners=owners)
     # Among equals the first wins, so one arm of each vendor has tickets.
     assert set(tickets.tolist()) == {0, 20}
     wins = int((tickets == 0).sum())
@@ -54,8 +54,8 @@ def test_a_vendors_doubt_moves_all_its_arms_together():
 
 def test_a_vendor_that_is_doubted_is_tried_though_its_mean_is_low():
     mu, sd, owners = [0.5, 0.2, 0.2], [0.01] * 3, [0, 1, 1]
-    assert (drawn(mu, sd, doubt=(0.01, 0.01), owners=owners) == 7).all()
-    assert (drawn(mu, sd, doubt=(0.01, 0.3), owners=owners) != 7).sum() > 10
+    assert (drawn(mu, sd, vendor_deviation=(0.01, 0.01), owners=owners) == 7).all()
+    assert (drawn(mu, sd, vendor_deviation=(0.01, 0.3), owners=owners) != 7).sum() > 10
 
 
 def test_counts_are_of_each_tickets_own_arm():

@@ -101,11 +101,11 @@ def test_parameters_of_a_round_that_has_not_come_wait_for_it(pdol):
     slow.play(100, 1)
     slow.end_phase(0)
     slow.fold()
-    assert [after for after, _ in slow.machine.sharing.heard[0].waiting] == [1, 2, 3]
+    assert [after for after, _ in slow.machine.sharing.neighbours[0].waiting] == [1, 2, 3]
     slow.play(200, 1)
     slow.end_phase(1)
     slow.fold()
-    assert [after for after, _ in slow.machine.sharing.heard[0].waiting] == [2, 3], (
+    assert [after for after, _ in slow.machine.sharing.neighbours[0].waiting] == [2, 3], (
         "what was sent after round 1 was mixed"
     )
 
@@ -195,5 +195,5 @@ def test_parameters_of_another_deployment_or_size_are_not_mixed(pdol):
     rig.put("parameters", b"junk", 1)
     rig.play(50, 1)
     rig.fold()
-    assert not rig.machine.sharing.heard[1].waiting
-    assert rig.machine.sharing.heard[1].position == 3
+    assert not rig.machine.sharing.neighbours[1].waiting
+    assert rig.machine.sharing.neighbours[1].position == 3

@@ -1,4 +1,4 @@
-"""What the broker lets us do, asked before anything is done: no release finds out that the next is denied."""
+"""Asks the broker for our rights before any work begins, so that no write is denied in the middle of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first contact with a cluster: does a broker answer, does it speak what we speak, and if not, why."""
+"""The first contact with a cluster: whether a broker answers and supports our protocol versions, and if not, why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker commits to its group: input offsets, and up to which journal record all outputs were acknowledged.
+"""Commits of a worker to its group: input offsets, and the last journal record whose outputs were all acknowledged.
 
 The offsets say where input must be read from again; they may lag far behind (an open window). So each commit also
 carries a mark, ``hushstream/1 <journal> <sequence>``: the outputs of every record of that journal up to that sequence
@@ -23,7 +23,7 @@ _ATTEMPTS = 10
 
 
 def journal_name(genesis: bytes) -> str:
-    """A short name of a journal, from its first record: a mark of another journal is worth nothing."""
+    """A short name of a journal, from its first record, so that marks of another journal are ignored."""
     return blake2b(genesis, digest_size=8).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""Reading ranges of logs without a consumer group: for recovery, and to see what a journal really holds."""
+"""Reads ranges of logs without a consumer group, for recovery and to check the content of a journal."""
 
 from __future__ import annotations
 

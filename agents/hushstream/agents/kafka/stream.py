@@ -1,4 +1,4 @@
-"""What a worker asks of its Faust app: send, commit, who owns what, where logs end."""
+"""The operations of a worker on its Faust app: send, commit, assignment, ends of logs."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is shown of a worker: metrics, and what it costs to stay responsive."""
+"""Metrics of a worker, and garbage collection in small steps."""

@@ -202,7 +202,7 @@ class PartitionDriver:
 
     async def check_inputs(self) -> None:
         """Stop this partition if an input log was wiped while we were at work."""
-        reason = await wiped(self.inputs, self._tools.fetched_end, self._tools.end_offsets)
+        reason = await wiped(self.inputs, self._tools.fetched_end, self._tools.end_offsets, self._settings.command)
         if reason is not None:
             self._fail(reason)
 

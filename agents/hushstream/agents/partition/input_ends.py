@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from aiokafka.errors import KafkaError
 
-from hushstream.agents.errors import TopicsReplaced, replaced
+from hushstream.agents.errors import Command, TopicsReplaced, replaced
 from hushstream.agents.kafka.intake import InputBuffer
 from hushstream.engine.records import TopicPartition
 
@@ -17,7 +17,10 @@ EndOffsets = Callable[[list[TopicPartition]], Awaitable[Mapping[TopicPartition, 
 
 
 async def wiped(
-    buffers: Sequence[InputBuffer], fetched_end: Callable[[TopicPartition], int | None], end_offsets: EndOffsets
+    buffers: Sequence[InputBuffer],
+    fetched_end: Callable[[TopicPartition], int | None],
+    end_offsets: EndOffsets,
+    command: Command,
 ) -> TopicsReplaced | None:
     """Why a partition must stop: an input log ends before what was folded of it, so it was wiped while we were at work.
 
@@ -33,4 +36,4 @@ async def wiped(
         logger.warning("%s: where its inputs end is not known (%s)", short[0].source, type(error).__name__)
         return None
     found = next((buffer for buffer in short if now[buffer.source] < buffer.low), None)
-    return None if found is None else replaced(found.source, found.low, now[found.source])
+    return None if found is None else replaced(command, found.source, found.low, now[found.source])

@@ -1,4 +1,4 @@
-"""What a worker gives to the driver of a home partition."""
+"""The functions that a worker gives to the driver of a home partition."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _REMEMBERED = 4096
 
 @dataclass(slots=True)
 class ForeignRecords:
-    """Those that one worker has met.
+    """The foreign records that one worker has read.
 
     Attributes:
         count: called with the topic for each record that was not met before.

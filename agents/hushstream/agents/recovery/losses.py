@@ -125,11 +125,11 @@ class Losses:
         if told and found is not None and not found.intact and not found.taken_out:
             # One digest covers all inputs: log times say which it was, where the clocks of two leaders agree.
             source = max(told, key=lambda one: found.newest_ms[one] - times[one][0])
-            raise other_records(source, folded[source])
+            raise other_records(self.settings.command, source, folded[source])
         for source, (folded_ms, first_ms) in times.items():
             if folded_ms and first_ms > folded_ms + _CLOCKS_APART_MS:
                 moments = (_moment(first_ms), _moment(folded_ms))
-                raise begun_later(source, folded[source], firsts[source], *moments)
+                raise begun_later(self.settings.command, source, folded[source], firsts[source], *moments)
 
     async def _notes(self, recovered: RecoveredMachine, reader: LogReader) -> Sequence[Note]:
         """The notes that stand behind the last record of the chain that the machine contains."""

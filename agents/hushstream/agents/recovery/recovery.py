@@ -202,7 +202,7 @@ class Recovery:
                     refused.append(str(error))
                 lost.append(source)
             if source in machine.inputs and positions[source] > ends[source]:
-                raise replaced(source, positions[source], ends[source])
+                raise replaced(self.settings.command, source, positions[source], ends[source])
         if refused:
             raise InputsDeleted("; and ".join(refused))
         await self.losses.require_same_logs(

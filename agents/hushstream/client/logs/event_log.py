@@ -1,4 +1,4 @@
-"""What every client needs of the log of a deployment, wherever that is."""
+"""The operations that a client needs on the log of a deployment."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hushstream.engine.records import InputRecord
 
 
 class EventLog(Protocol):
-    """Acknowledged appends, and the answers as they come."""
+    """Acknowledged appends, and delivery of answers."""
 
     async def start(self, on_answers: Callable[[int, int, bytes], None]) -> None:
         """Begin to deliver records of answers: ``on_answers(partition, offset, value)`` in log order."""
@@ -18,10 +18,10 @@ class EventLog(Protocol):
         """Append; gives the offset once the log has acknowledged it."""
 
     async def read(self, topic: str, partition: int, low: int) -> Sequence[InputRecord]:
-        """All records of a public topic from offset ``low`` up to where it ends now."""
+        """All records of a public topic from offset ``low`` to its present end."""
 
     def partitions(self) -> int:
-        """Partition count of what is asked and of the answers."""
+        """Number of partitions of requests and of answers."""
 
     async def stop(self) -> None:
         """Flush and close."""

@@ -25,7 +25,7 @@ END_SECONDS = 5.0
 
 
 class AnswersFollowed:
-    """The partitions of one topic that are read, each from its end at the moment it was first asked for."""
+    """Follows partitions of one topic, each from its end at the time of the first request."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class AnswersFollowed:
 
     @property
     def partitions(self) -> frozenset[int]:
-        """Those that are read."""
+        """The followed partitions."""
         return frozenset(self._next)
 
     async def follow(self, partition: int) -> None:

@@ -62,5 +62,5 @@ def served_of(system: System, party: str = "") -> Served:
             return served
     raise DeclarationError(
         f"deployment {system.config.deployment}: expected one whose applications ask its workers, got one where they "
-        f"write {own.asked}"
+        f"write {own.requests}"
     )

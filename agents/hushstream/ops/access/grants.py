@@ -71,7 +71,7 @@ def rights_of(duty: str, system: System) -> Rights:
 def _gateway(duty: str, system: System) -> Rights:
     talked = conversation_of(system, duty.partition(".")[2])
     answers = {} if talked.answers is None else {talked.answers: _READ}
-    return {**dict.fromkeys((talked.asked, *talked.told), _WRITE), **answers}
+    return {**dict.fromkeys((talked.requests, *talked.feedback), _WRITE), **answers}
 
 
 def _devices(system: System) -> Rights:

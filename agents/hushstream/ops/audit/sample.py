@@ -1,4 +1,4 @@
-"""Which stretches of time an auditor checks, where it does not check all, and what it finds by that.
+"""Chooses the stretches of time that a sampling auditor checks, and computes the probability of finding a fault.
 
 Time is cut into stretches. Before each one a coin is drawn from the system's random source, which nobody can know
 before: the stretch is checked with a chance of the share that was asked for, whatever was checked before. In a

@@ -1,4 +1,4 @@
-"""What a check that began with a checkpoint holds a journal to, in place of its beginning: what is kept for ever.
+"""Checks of a journal after a checkpoint, which replace those of its beginning: they use topics that are kept for ever.
 
 Marks tell a journal that was rolled back, whichever state it was begun with. For ledger entries from before the
 checkpoint there is no journal record to compare them with: they may not come to less than the state was charged.

@@ -1,4 +1,4 @@
-"""What verify found, record by record and in sum; never a payload."""
+"""The findings of verify, by record and in total, without payloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several copies of one deployment's logs as one: archives of what was deleted since, and what is there now."""
+"""Joins several copies of one deployment's logs: archives of deleted parts, and the present logs."""
 
 from __future__ import annotations
 

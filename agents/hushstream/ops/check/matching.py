@@ -1,4 +1,4 @@
-"""What journals say must be on an output partition, against what is there.
+"""Compares an output partition with the records that the journals require.
 
 Every expected output must be there as often as it is expected, or more often (repeats). What was sent once came in the
 order of its journal. Anything else has no reason to be there.

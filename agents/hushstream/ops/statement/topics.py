@@ -1,4 +1,4 @@
-"""What a statement says topic by topic: what of persons stands there, in which form, who reads it, how long it is kept.
+"""The statement's part about topics: content about persons, its form, its readers, and how long it is kept.
 
 It is read from the guarantee's own list (`Guarantee.contents`) and from the declaration of topics.
 """

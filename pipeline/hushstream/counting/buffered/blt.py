@@ -8,21 +8,20 @@ C is not a matrix of whole numbers, and the usual double arithmetic around it ha
 whole numbers on a finer lattice (2^F units to one of the leaves' lattice), with w_i and 1 - q_i dyadic and g_t
 rounded down, and the rounding is part of the sensitivity:
 
-*Guarantee.* Let r_t = 2^F x_t + y_t; the releases are a function of r_1, r_2, ..., by sums and a rounding. Given
-r before t, y before t follows from the leaves: y_s = r_s - 2^F x_s. So r_t is z_t plus a whole number that past
-releases and leaves fix: a sequence of Gaussian mechanisms on whole numbers, chosen adaptively, each with fresh
+*Guarantee.* Let r_t = 2^F x_t + y_t; the releases are a function of r_1, r_2, ..., by sums and a rounding. Given r
+before t, y before t follows from the leaves: y_s = r_s - 2^F x_s. So r_t is z_t plus a whole number that follows from
+past releases and leaves: this is a sequence of adaptively chosen Gaussian mechanisms on whole numbers, each with fresh
 noise. Neighbours that differ by v in leaf j differ, given equal r, by 2^F v in y_j and nowhere else, so the whole
-numbers differ at j by 2^F v and k steps later by c_k 2^F v up to rounding: each buffer's rounding differs by at
-most one unit of 2^-G a step, kept for at most min(T, 1/(1-q_i)) steps, and g_t's by one unit for each rounding
-down. With e a bound on that, the squared distances sum to at most (||c|| 2^F Delta_2 + e sqrt(T d))^2
-(Minkowski), whatever the leaves and past releases were, and adaptive composition under that bound (Feldman,
-Zrnic 2021, Theorem 4.3, order by order) gives rho for noise of that variance over 2 rho. For c leaves of one
-person the distance is at most c times that.
+numbers differ at j by 2^F v and k steps later by c_k 2^F v up to rounding: each buffer's rounding differs by at most
+one unit of 2^-G a step, kept for at most min(T, 1/(1-q_i)) steps, and g_t's by one unit for each rounding down. With e
+a bound on that, the squared distances sum to at most (||c|| 2^F Delta_2 + e sqrt(T d))^2 (Minkowski), whatever the
+leaves and past releases were, and adaptive composition under that bound (Feldman, Zrnic 2021, Theorem 4.3, order by
+order) gives rho for noise of that variance over 2 rho. For c leaves of one person the distance is at most c times that.
 
-*A fork.* z_t is named by its step and by the history up to leaf t, so a counter that goes on from an older state draws
-other noise under other leaves. No earlier vector is drawn again: buffers and running sum hold all that later releases
-need of them, and are state. Both branches together are one adaptive sequence of such mechanisms, the common steps once:
-a leaf moves those of each branch by at most the distance above, so their squares add up to 2 rho.
+*A fork.* The address of z_t contains its step and the history up to leaf t, so a counter that continues from an older
+state with other leaves draws other noise. No earlier vector is drawn again, because buffers and running sum are state
+and hold all that later releases need. Both branches together are one adaptive sequence of such mechanisms, which has
+the common steps once. A leaf moves those of each branch by at most the distance above, so the squares add up to 2 rho.
 
 Sources: Dvijotham, McMahan, Pillutla, Steinke, Thakurta 2024 (Efficient and Near-Optimal Noise Generation for
 Streaming Differential Privacy); McMahan, Xu, Zhang 2024. The parameters are our own minimisers of the root mean
@@ -144,7 +143,7 @@ class BufferedToeplitz(Plan):
         deployment: Deployment = "hosted",
         zone: str = "counter",
     ) -> Guarantee:
-        """See `Plan.guarantee`; says on what it rests, since the matrix is not one of whole numbers."""
+        """See `Plan.guarantee`; it also names its argument, because the matrix has no integer entries."""
         promise = Plan.guarantee(self, neighbours, units_in_life, deployment, zone)
         return replace(promise, conditions=(*promise.conditions, NOT_WHOLE))
 
@@ -173,7 +172,7 @@ def _noise(plan: BufferedToeplitz) -> NodeNoise:
 
 
 class BltCounter(DrawingCounter):
-    """Keeps the history, the buffers and the running sum of the noise: they are as secret as the key's noise."""
+    """Keeps the history, the buffers and the running sum of the noise, which are as secret as the noise itself."""
 
     def __init__(self, plan: BufferedToeplitz, nodes: NodeSource) -> None:
         """Before the first leaf."""

@@ -1,4 +1,4 @@
-"""What lies beside a configuration once a deployment was prepared, and what preparation is given."""
+"""The files that preparation puts beside a configuration, and what preparation is given."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.key_files import KeyRing
 
 PUBLIC_DATASET = "public-dataset.json"
-"""Says, in the folder of a replay alone, which public dataset is replayed there."""
+"""Name of the file that says which public dataset is replayed. Only the folder of a replay has it."""
 
 
 class Artefacts(NamedTuple):
-    """What lies beside a configuration: files by name, and where they are, for errors.
+    """The prepared files beside a configuration.
 
     Attributes:
-        where: the folder's name.
-        files: their bytes.
+        where: name of the folder, for errors.
+        files: contents by name.
     """
 
     where: str
@@ -35,9 +35,9 @@ class Artefacts(NamedTuple):
 
     @property
     def public_dataset(self) -> str | None:
-        """Which public dataset is replayed in the folder; None for a deployment.
+        """The public dataset that is replayed in the folder; None for a deployment.
 
-        No configuration can say so, and no command of a deployment writes it.
+        No configuration has this setting, and no command for deployments writes the file.
 
         Raises:
             ConfigurationError: the file is damaged.
@@ -49,7 +49,7 @@ class Artefacts(NamedTuple):
 
     @property
     def non_private_arm(self) -> bool:
-        """Whether the public dataset's exact interactions travel in clear, for a model to compare private ones with.
+        """Whether exact interactions of the public dataset are sent in clear, for a model of exact data.
 
         Raises:
             ConfigurationError: the file is damaged.
@@ -63,7 +63,7 @@ class Artefacts(NamedTuple):
 
     @property
     def _replayed(self) -> dict[str, Any]:
-        """What the folder says of the public dataset that is replayed in it; empty without one."""
+        """The content of the file `PUBLIC_DATASET`; empty if there is none."""
         if not self.has(PUBLIC_DATASET):
             return {}
         content = self.json(PUBLIC_DATASET, "the name of a public dataset")
@@ -86,12 +86,12 @@ class Artefacts(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What preparation starts from.
+    """The input of preparation.
 
     Attributes:
-        artefacts: what was prepared before, which is never changed.
-        inputs: the files that were named for it, by the names of `Kind.inputs`, as (path, text).
-        keys: the key files at hand, by zone; None where none are.
+        artefacts: files that were prepared before; they are never changed.
+        inputs: the files that were given as options, by the names of `Kind.inputs`, as (path, text).
+        keys: the available key files by zone; None if there are none.
     """
 
     artefacts: Artefacts
@@ -114,15 +114,16 @@ class PreparedFrom:
 
 @dataclass(frozen=True, slots=True)
 class PublishedKey:
-    """A key whose public half is among the artefacts, and how a later one is put beside it.
+    """A key whose public half is an artefact, and how a later key is added.
 
     Attributes:
-        zone: whose key.
+        zone: zone of the key.
         artefact: the file.
-        use: what is done with it, for people ("slots are sealed to").
-        period_ms: how long a period is, by the configuration: a new key holds from the beginning of one. None where it
-            holds from a version of the model on.
-        publish: the new file and the key's public half, from the old one, the key file and the first period or version.
+        use: what the key is used for, in words ("slots are sealed to").
+        period_ms: length of a period by the configuration; a new key is valid from the beginning of a period. None if a
+            key is valid from a version of the model.
+        publish: returns the new file and the key's public half, from the old file, the key file and the first period or
+            version.
     """
 
     zone: str

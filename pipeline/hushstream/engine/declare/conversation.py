@@ -1,4 +1,4 @@
-"""The topics over which applications talk with a deployment: where they write, and where they read the answer."""
+"""The topics to which applications write, and from which they read answers."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from hushstream.schemas.topics import of_party
 
 
 class Conversation(NamedTuple):
-    """What applications write, and where they see what became of it.
+    """Topics of an application's requests, of its feedback, and of the answers.
 
     Attributes:
-        asked: where they write what they ask for, erasures too.
-        told: what else they write.
-        answers: the journal of those who read what is asked; None where applications may not read it.
+        requests: topic of requests, also of erasures.
+        feedback: other topics that applications write.
+        answers: journal of the role that reads the requests; None if applications may not read it.
     """
 
-    asked: str
-    told: tuple[str, ...]
+    requests: str
+    feedback: tuple[str, ...]
     answers: str | None
 
     def of(self, party: str) -> Conversation:
-        """The same over a party's own topics."""
-        told = tuple(of_party(name, party) for name in self.told)
-        return Conversation(of_party(self.asked, party), told, self.answers and of_party(self.answers, party))
+        """The same for the topics of a party."""
+        feedback = tuple(of_party(name, party) for name in self.feedback)
+        return Conversation(of_party(self.requests, party), feedback, self.answers and of_party(self.answers, party))
 
 
 DECISIONS = Conversation("contexts", ("clicks",), "decisions")
@@ -33,33 +33,33 @@ DECISIONS = Conversation("contexts", ("clicks",), "decisions")
 
 
 def conversation_of(system: System, party: str = "") -> Conversation:
-    """The topics of a deployment's applications, or of those of one of its parties.
+    """The topics of the applications of a deployment, or of one of its parties.
 
     Raises:
-        DeclarationError: applications write nothing, or ask for erasures nowhere, or nobody reads it; or no party is
-            named, or one that there is not.
+        DeclarationError: applications write no topic, no topic of theirs takes erasures, or no role reads it; or the
+            party is missing or unknown.
     """
     if party not in (system.parties or ("",)):
         known = f"one of its parties ({', '.join(system.parties)})" if system.parties else "no party's name"
         raise DeclarationError(f"deployment {system.config.deployment}: expected {known}, got {party or 'none'}")
     written = [topic for topic in system.topics if topic.client == "writes" and topic.party == party]
-    asked = next((topic.name for topic in written if topic.tombstones), None)
-    if asked is None:
+    requests = next((topic.name for topic in written if topic.tombstones), None)
+    if requests is None:
         raise DeclarationError(
             f"deployment {system.config.deployment}: expected a topic with tombstones that applications write, got none"
         )
-    journal = topic_of(system, asked_of(system, asked).journal)
-    told = tuple(topic.name for topic in written if topic.name != asked)
-    return Conversation(asked, told, journal.name if journal.client == "reads" else None)
+    journal = topic_of(system, reader_of_requests(system, requests).journal)
+    feedback = tuple(topic.name for topic in written if topic.name != requests)
+    return Conversation(requests, feedback, journal.name if journal.client == "reads" else None)
 
 
-def asked_of(system: System, asked: str) -> Role:
-    """The role that reads what applications ask for.
+def reader_of_requests(system: System, requests: str) -> Role:
+    """The role that reads the requests of applications.
 
     Raises:
-        DeclarationError: nobody does.
+        DeclarationError: there is none.
     """
     for role in system.roles:
-        if asked in role.inputs:
+        if requests in role.inputs:
             return role
-    raise DeclarationError(f"deployment {system.config.deployment}: expected a role that reads {asked}, got none")
+    raise DeclarationError(f"deployment {system.config.deployment}: expected a role that reads {requests}, got none")

@@ -1,8 +1,9 @@
 """What a system declares of itself: its topics, its roles, and what a deployment of it is.
 
-Workers, topics, access rules, documents, manifests, metrics, key files, preparation, the statement, verification,
-budgets, erasure, exports and replays go over these declarations and never ask which system it is. So a system is added
-by writing one (`hushstream.systems.catalogue`), and no privacy rule hangs on a list of names somewhere else.
+Everything else reads these declarations and never asks which system it is: workers, topics, access rules, documents,
+manifests, metrics, key files, preparation, the statement, verification, budgets, erasure, exports and replays. So one
+adds a system by writing a declaration (`hushstream.systems.catalogue`), and no privacy rule depends on a list of names
+elsewhere.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from hushstream.schemas.topics import PUBLISHED, Topic
 
 
 class Named(Protocol):
-    """Something that goes by name."""
+    """Something with a name."""
 
     @property
     def name(self) -> str: ...
@@ -35,26 +36,26 @@ _NamedT = TypeVar("_NamedT", bound=Named)
 
 
 def no_objection(config: Any) -> None:
-    """Of a system whose valid values are always valid together."""
+    """Default of `Kind.check`: valid values are always valid together."""
 
 
 def no_notes(config: Any) -> Sequence[str]:
-    """Of a system that allows nothing useless."""
+    """Default of `Kind.notes`: no valid configuration is useless."""
     return ()
 
 
 def nothing_resolved(config: Any) -> Mapping[str, str | float]:
-    """Of a system that leaves nothing automatic."""
+    """Default of `Kind.resolved`: no value is chosen automatically."""
     return {}
 
 
 def nothing_prepared(config: Any, given: Given) -> Mapping[str, bytes]:
-    """Of a system that is public as far as it follows from the configuration alone."""
+    """Default of `Kind.prepare`: preparation makes no files."""
     return {}
 
 
 def no_facts(config: Any, artefacts: Any) -> Sequence[Fact]:
-    """Of a system with nothing to say beside its promises."""
+    """Default of `Kind.facts`: there are none beside the promises."""
     return ()
 
 
@@ -65,8 +66,8 @@ class Words:
     Attributes:
         trust: who is trusted with what, in a sentence.
         erasure: what an erasure does, and what stays.
-        example: something about Ann that an onlooker may wonder about.
-        result: what it takes in, and what comes of it.
+        example: a question about Ann that an observer may ask.
+        result: the data it takes in, and what it makes of them.
     """
 
     trust: str
@@ -76,7 +77,7 @@ class Words:
 
 
 def home_of_user(user: str, partitions: int) -> tuple[int, ...]:
-    """The partition where a user's records are, by the rule that every writer follows."""
+    """The partition of a user's records, by the hash that every writer uses."""
     return (partition_of(user, partitions),)
 
 
@@ -87,12 +88,13 @@ def names_user(schema: str, fields: Mapping[str, Any], user: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """How a user is taken out of a deployment.
+    """How a user is erased from a deployment.
 
     Attributes:
-        stays: what an erasure leaves for good.
-        waits: what is gone only after a while, beside the records on topics that name users.
-        holders: which log times of each topic's records an erasure reaches: up to the tombstone's, or for ever.
+        stays: what an erasure leaves for ever.
+        waits: what is deleted only after some time, apart from records on topics that name users.
+        holders: which records of each topic an erasure reaches by log time: those up to the tombstone's log time, or
+            all.
         names: whether a decoded record of a topic is of a user.
     """
 
@@ -100,14 +102,15 @@ class Erasure:
     waits: tuple[str, ...]
     names: Callable[[str, Mapping[str, Any], str], bool]
     passed_on: frozenset[str] = frozenset()
-    """Topics on which roles pass a user's records on until they fold the tombstone: all of theirs there go."""
+    """Topics to which roles forward a user's records until they fold the tombstone. All of the user's records there are
+    deleted."""
     homes: Callable[[str, int], tuple[int, ...]] = home_of_user
-    """Which of so many partitions may hold records of a user: a tombstone goes to each."""
+    """Which partitions, of a given number, may hold records of a user. A tombstone is sent to each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class System:
-    """A deployment of a system: a configuration joined with what was prepared for it.
+    """A deployment of a system: a configuration and the artefacts that were prepared for it.
 
     Attributes:
         core: what its machines work from, of a class that the system derives from `hushstream.engine.system.Core`: it
@@ -116,22 +119,20 @@ class System:
         topics: those that it has; those of its roles' states need not be named.
         erasure: how a user is taken out.
         words: what it says of itself in the statement.
-        facts: what follows from configuration and preparation, for whoever checks them.
-        holdout: how what is released over its hold-out is read; None where there is none.
-        shadow: how what is released of its answers in the shadow is read; None where nothing is.
-        ahead: how a plan follows from what was released; None where none does.
-        before: what was paid elsewhere for what it began with.
-        models: how its released models are read by people; None where nobody wrote that.
-        requests: what applications may ask, in the form that the client of this conversation
-            (`hushstream.engine.declare.conversation`) refuses by before it sends:
-            `hushstream.engine.declare.requests.ContextRules` where decisions are asked for, one of their own elsewhere.
-            None where nobody knows before the workers do.
-        parties: who has topics and roles of their own in it (`hushstream.engine.declare.parties`); none in most
+        facts: facts that follow from configuration and preparation, for people who check them.
+        holdout: how releases about its hold-out are read; None if there is no hold-out.
+        shadow: how releases about its answers in shadow mode are read; None if there are none.
+        ahead: how a plan is computed from releases; None if there is no such plan.
+        before: what other deployments paid for the model that it began with.
+        models: how people read its released models; None if there is no reader.
+        requests: rules of valid requests; the client of this conversation (`hushstream.engine.declare.conversation`)
+            checks them before it sends. `hushstream.engine.declare.requests.ContextRules` where applications request
+            decisions, another class elsewhere. None if only the workers can check.
+        parties: parties that have topics and roles of their own (`hushstream.engine.declare.parties`); none in most
             systems.
-        outside: what somebody beside the workers does under a role's name, where the role has no workers: topics and
-            rights by name.
-        devices: what those do who hand in slots that were made outside of the workers: topics and rights by name.
-            Nobody has these rights unless they are named for it.
+        outside: of a role without workers, the topics and rights that somebody else needs under its name.
+        devices: topics and rights that are needed to hand in slots from users' devices. Nobody has these rights unless
+            an operator names them for it.
     """
 
     core: Any
@@ -161,7 +162,7 @@ class System:
 
     @property
     def _known(self) -> Core[DeploymentValues]:
-        """The same object, as every system has it."""
+        """The core, typed as every system has it."""
         known: Core[DeploymentValues] = self.core
         return known
 
@@ -202,9 +203,10 @@ class System:
 
     @property
     def public_dataset(self) -> bool:
-        """Whether a public dataset is replayed: only then may content leave un-noised, and only under a seeded key.
+        """Whether a public dataset is replayed.
 
-        It is a fact about the data of a replay, so no configuration can say it.
+        Only then may content be released without noise, and only under a seeded key. It is a fact about the data of a
+        replay, so no configuration has this setting.
         """
         return self._known.public_dataset
 
@@ -224,17 +226,17 @@ class System:
 
 
 DEVICES = "Devices"
-"""The topic of what is said of learners on users' devices."""
+"""Heading of the facts about learners on users' devices."""
 
 
 class Fact(NamedTuple):
-    """Something that follows from a configuration and what was prepared.
+    """A fact that follows from a configuration and the prepared artefacts.
 
     Attributes:
         name: its key for scripts.
         value: for scripts.
         text: a line for people.
-        topic: the heading that it stands under; empty for what a deployment gives.
+        topic: its heading; empty for facts about what a deployment gives.
     """
 
     name: str
@@ -245,7 +247,7 @@ class Fact(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HoldoutView:
-    """How what is released of a lift is read, over a hold-out or in the shadow.
+    """How releases of a lift are read, from a hold-out or in shadow mode.
 
     Attributes:
         topics: that hold it.
@@ -258,12 +260,12 @@ class HoldoutView:
 
 @dataclass(frozen=True, slots=True)
 class PlanView:
-    """How a plan follows from what a deployment has released.
+    """How a plan is computed from a deployment's releases.
 
     Attributes:
         topics: of its releases.
-        plan: from their records, who is expected (None for as many as have come), and the share of visits that reward
-            an item drawn at random (None for what the releases say).
+        plan: computes it from their records, the expected audience (None for the number seen so far), and the share of
+            visits that reward an item drawn at random (None for the share in the releases).
     """
 
     topics: tuple[str, ...]
@@ -271,10 +273,10 @@ class PlanView:
 
 
 EVERYBODY = ""
-"""In place of a party: whose items are everybody's."""
+"""Stands for the party of items that all parties share."""
 
 Catalogues: TypeAlias = "Mapping[str, Catalogue]"
-"""What items are called, by the party whose they are, or `EVERYBODY`."""
+"""Names of items by party, or `EVERYBODY`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,11 +285,11 @@ class ModelView:
 
     Attributes:
         topics: that hold them.
-        read: one version, from the values of their records in log order; the newest where the number is None. The
-            catalogues say what items are called, by party; none where items have no names.
-        change: what differs between an older and a newer one of these.
-        export: the same version as files, for whoever decides with it elsewhere; None where nobody can without a key.
-        drawn: whether the plain values of a version are those that a page is made of (`model show --page`).
+        read: reads one version from the values of their records in log order; the newest if the number is None. The
+            catalogues give names of items by party; none if items have no names.
+        change: the difference between an older and a newer version.
+        export: a version as files, to decide with it elsewhere; None if that needs a key.
+        drawn: whether a page can be made from the plain values of a version (`model show --page`).
     """
 
     topics: tuple[str, ...]
@@ -298,7 +300,7 @@ class ModelView:
 
 
 class Exported(Protocol):
-    """A released model that is taken out."""
+    """An exported model."""
 
     def as_json(self) -> bytes:
         """A file of it as JSON."""
@@ -308,7 +310,7 @@ class Exported(Protocol):
 
 
 class Report(Protocol):
-    """Something found, for people and for scripts."""
+    """A result, for people and for scripts."""
 
     def as_text(self) -> str:
         """Whole lines."""
@@ -318,39 +320,38 @@ class Report(Protocol):
 
 
 class HoldoutReport(Report, Protocol):
-    """What is known of a model beside its hold-out, or of its answers in the shadow."""
+    """A comparison of a model with its hold-out, or of its answers in shadow mode."""
 
     @property
     def exit_code(self) -> int:
-        """0 where the lift is known, 1 where too little was shown to tell."""
+        """0 if the lift is known, 1 if too few decisions were shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Kind:
-    """A system as it is declared: what the catalogue knows of it before there is a deployment.
+    """The declaration of a system, which needs no deployment.
 
     Attributes:
-        name: as configurations, commands and noise addresses have it.
-        summary: a line.
+        name: its name in configurations, commands and noise addresses.
+        summary: one line.
         config: the class of its configurations.
-        unit: what privacy is counted in: one of these pays the configured epsilon.
-        keys: where keys stand that are not where that class has their values (`hushstream.engine.language`).
-        topics, roles: all that a deployment of it may have, whatever its configuration says; topics of states need
-            not be named.
+        unit: the unit of privacy: one of these pays the configured epsilon.
+        keys: places of keys whose values the class has elsewhere (`hushstream.engine.language`).
+        topics, roles: all that any deployment of it may have; topics of states need not be named.
         inputs: files that preparation may be given.
-        prepare: the artefacts that are still missing, by file name.
-        assemble: a deployment from configuration and artefacts.
-        priced: what a configuration promises and costs, which may be asked before anything was prepared.
+        prepare: makes the artefacts that are still missing, by file name.
+        assemble: makes a deployment from configuration and artefacts.
+        priced: promises and costs of a configuration; it needs no preparation.
         artefacts: names of the files that preparation makes.
-        resolved: what follows from a configuration alone, by name.
-        facts: what else follows from configuration and artefacts, and is said beside the promises.
-        check: refuses valid values of a configuration that are not valid together.
-        notes: what is allowed and serves nobody.
-        plan: what it will bring so many people, before it runs; None for a system that cannot say. It reads public
-            numbers alone, and takes a second or two at most.
-        published_keys: keys whose public halves the artefacts hold; the first is there wherever another is.
-        study: its studies (`module:attribute`), found by name, since they draw pictures and a worker does not; None
-            for a system that is run and not studied here.
+        resolved: values that are chosen from a configuration alone, by name.
+        facts: further facts from configuration and artefacts, shown beside the promises.
+        check: refuses combinations of valid settings that are not valid together.
+        notes: warnings about settings that are valid and useless.
+        plan: forecast for an audience, before the deployment runs; None if the system has none. It reads public numbers
+            alone, and takes two seconds at most.
+        published_keys: keys whose public halves are artefacts; every deployment that has one of them has the first.
+        study: its studies (`module:attribute`). They are found by name, because they import plotting libraries that a
+            worker does not need; None if there are none.
     """
 
     name: str
@@ -406,11 +407,11 @@ class Kind:
         if noised and role.marks is None:
             raise DeclarationError(
                 f"{where}: expected a topic of marks, since it writes {', '.join(noised)}, got none: a journal that is "
-                f"rolled back would be gone on with"
+                f"rolled back would be continued"
             )
 
     def _check_zones(self, role: Role) -> None:
-        """A role is of the zone of some topic, and what it refuses goes to that zone's dead letters."""
+        """Refuse a role whose zone has no topic, or that does not write the dead letters of its zone."""
         where = f"system {self.name}: role {role.name}"
         zones = sorted({topic.zone for topic in self.topics} - {PUBLISHED})
         named = [zone for zone in (role.zone, role.key_zone) if zone is not None and zone not in zones]
@@ -424,11 +425,11 @@ class Kind:
             )
 
     def promises(self, config: Any, artefacts: Artefacts) -> Promises:
-        """What a configuration promises, before anything runs."""
+        """The promises of a configuration, before anything runs."""
         return self.priced(config, artefacts).promises
 
     def budgets(self, config: Any, artefacts: Artefacts) -> tuple[BudgetFacts, ...]:
-        """What may be spent under a configuration, before anything runs."""
+        """The budgets of a configuration, before anything runs."""
         return self.priced(config, artefacts).budgets
 
     def topic(self, name: str) -> Topic:
@@ -441,7 +442,7 @@ class Kind:
 
 
 def _with_states(topics: tuple[Topic, ...], roles: tuple[Role, ...]) -> tuple[Topic, ...]:
-    """Topics with one for the state of each role."""
+    """The topics, and one more for the state of each role."""
     named = {topic.name for topic in topics}
     return (*topics, *{role.state.name: role.state for role in roles if role.state.name not in named}.values())
 
@@ -467,7 +468,7 @@ def topic_of(system: System, name: str) -> Topic:
 
 
 def asked_partitions(system: System) -> int:
-    """How many partitions there are of what applications write, which a user's records are spread over.
+    """Number of partitions of the topics that applications write, over which users are distributed.
 
     Raises:
         DeclarationError: applications write nothing.

@@ -1,4 +1,4 @@
-"""What a configuration's exploration means, in words, for whoever reads its guarantee."""
+"""Sentences for the guarantee about a configuration's exploration."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hushstream.engine.declare.declaration import Fact
 
 
 def exploration_facts(exploration: ExplorationConfig, why: str) -> Sequence[Fact]:
-    """Nothing where the best arm is always chosen.
+    """The facts about exploration; none if the best arm is always chosen.
 
     Args:
         exploration: as configured.
-        why: why no guarantee depends on it, in this system.
+        why: the reason why no guarantee of this system depends on it.
     """
     if exploration.choice == "greedy":
         return ()

@@ -1,4 +1,4 @@
-"""Who writes and who reads which topic, by what a system declares."""
+"""Writers and readers of each topic, from a system's declaration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hushstream.schemas.topics import CLIENT, OPERATOR, Topic, of_party
 
 
 def writes_of(role: Role, system: System) -> tuple[str, ...]:
-    """Everything that a role writes in a deployment besides its journal."""
+    """The topics that a role writes in a deployment, without its journal."""
     there = {topic.name for topic in system.topics}
     return tuple(name for name in role.writes if name in there)
 
@@ -22,13 +22,13 @@ def inputs_of(role: Role, system: System) -> tuple[str, ...]:
 
 
 def writers(topic: Topic, roles: Iterable[Role]) -> tuple[str, ...]:
-    """Who writes a topic, in the order in which data flows."""
+    """The writers of a topic, in the order in which data flows."""
     found = [role.name for role in roles if topic.name in _written(role) or _ticks(role, topic)]
     return tuple(dict.fromkeys(([topic.application] if topic.client in ("writes", "changes") else []) + found))
 
 
 def readers(topic: Topic, roles: Iterable[Role]) -> tuple[str, ...]:
-    """Who reads a topic; a journal's writer reads it, too."""
+    """The readers of a topic; the writer of a journal is also its reader."""
     found = [role.name for role in roles if topic.name in (*role.own, *role.inputs, *role.broadcasts)]
     clients = [topic.application] if topic.client in ("reads", "changes") else []
     if topic.client == "changes" and topic.party:
@@ -38,7 +38,7 @@ def readers(topic: Topic, roles: Iterable[Role]) -> tuple[str, ...]:
 
 
 def beside_workers(system: System) -> tuple[str, ...]:
-    """Who writes or reads topics of a deployment without running a worker of it."""
+    """Those who write or read topics of a deployment and run no worker."""
     readers = (topic.reader for topic in system.topics if topic.reader is not None)
     clients = [of_party(CLIENT, party) for party in system.parties] or [CLIENT]
     return tuple(dict.fromkeys((*clients, OPERATOR, *readers)))

@@ -1,4 +1,4 @@
-"""Gauges that roles may show of their machines beside counts; all of them follow from what was released."""
+"""Gauges of machines, which roles may show besides counters. All of them follow from releases."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ def spending_gauges(scope_class: str, machine: Spender, now_seconds: float) -> M
 
 
 def model_gauges(version: int, published_ms: int, now_seconds: float) -> Mapping[str, float]:
-    """The version in use, and since when it is out; 0 before there is one.
+    """The version in use, and its age in seconds; 0 before there is a version.
 
-    Its age is not told where nobody knows when it was published: the record was deleted before this start.
+    The age is left out if the record was deleted before this start, because then the time of its publication is
+    unknown.
     """
     if not version or not published_ms:
         return {"model_version": version}
@@ -45,7 +46,7 @@ def model_gauges(version: int, published_ms: int, now_seconds: float) -> Mapping
 
 
 def budget_gauges(scope_class: str, spending: Spending, refused: Exhausted | None) -> Mapping[str, float]:
-    """What one unit of a class of scopes has paid, may pay, and pays next, and whether nothing is released any more."""
+    """What one unit of a class of scopes has paid, its limit, the next price, and whether the budget is exhausted."""
     return {
         f"{scope_class}_spent_micro_epsilon": spending.spent.epsilon_micro,
         f"{scope_class}_limit_micro_epsilon": spending.terms.ceiling.epsilon_micro,

@@ -1,4 +1,4 @@
-"""What a live deployment must not release, and what it may release only if its configuration says so."""
+"""Checks of a live deployment: which releases are refused, and which ones need the operator's word."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from hushstream.privacy.promises.sentence import NOTHING, left_alone, noun
 
 
 def require_private(promises: Promises, where: str) -> None:
-    """Refuse a release that is not private as stated, and one that promises a single unit nothing (delta 1).
+    """Refuse a release that is not private as stated, and one with delta 1, which protects no unit.
 
     Args:
         promises: what the deployment's releases promise.
-        where: the configuration or deployment, as errors name it.
+        where: name of the configuration or deployment in errors.
 
     Raises:
-        ConfigurationError: names the mechanism, and the topics on which content leaves un-noised or the price.
+        ConfigurationError: names the mechanism, and the topics with content without noise, or the price.
     """
     for promise in promises.each:
         _require_as_stated(promise, where)
@@ -29,18 +29,18 @@ def require_private(promises: Promises, where: str) -> None:
 
 
 def require_person_told(config: DeploymentValues, promises: Promises, where: str) -> None:
-    """Refuse to prepare what promises nothing to a person as a whole, unless its configuration says so in words.
+    """Refuse a deployment without a promise to a whole person, unless its configuration states this.
 
-    A number of units that nobody holds a person to opens no gate, however small it is: who has more of them is promised
-    less, and the worst over all persons is what a promise to each of them is. pdap's ``units_per_person`` is such a
-    number. To hold a person to it, the learner would have to count each user's outcomes for life, in its state, past
-    erasures and new journals, or an allowance comes back; and a person has an account with each vendor, whose learners
-    share no key, by design, so nobody could add those counts up. A cap of each vendor's own would then bound a person
-    of v accounts by v times the number, which only the persons know: the figure would be a supposition still. So it
-    prices a life that is supposed, and says so wherever that price stands.
+    A supposed number of units per person, such as pdap's ``units_per_person``, is no promise to a person, because
+    nothing enforces it. A person with more units is promised less, and a promise to each person is the worst over all
+    persons. To enforce the number, a learner would have to count each user's outcomes for life: in its state, and also
+    after erasures and in new journals. Besides, a person has an account with each vendor, and learners of different
+    vendors share no key on purpose, so nobody could add up these counts. A cap for each vendor would bound a person
+    with v accounts by v times the cap, and only the person knows v. So the number gives the price of a supposed life,
+    and every page that shows this price says so.
 
     Raises:
-        ConfigurationError: names the price, and the ways out.
+        ConfigurationError: names the price, and what the operator can do.
     """
     together = promises.together
     releases = promises.releases
@@ -51,7 +51,7 @@ def require_person_told(config: DeploymentValues, promises: Promises, where: str
     if not releases.lifetime.counted:
         raise ConfigurationError(
             f"{none}: nobody counts a person's {noun(releases.unit)}s ({releases.lifetime.units} together would cost "
-            f"{together.which}), {left}. Say in the configuration that it is so: privacy: {{person: unprotected}}"
+            f"{together.which}), {left}. State this in the configuration: privacy: {{person: unprotected}}"
         )
     cap = releases.lifetime.cap
     first = "lower privacy.epsilon" if cap is None else f"set {cap.setting} to {cap.most} or less"

@@ -1,6 +1,6 @@
-"""The fixed list of outcomes that machines count, beside those of `hushstream.feedback.join`.
+"""The fixed list of outcomes that machines count; those of `hushstream.feedback.join` come on top.
 
-Metrics take their labels from these lists and from nowhere else.
+Labels of metrics come from these lists alone.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ class Outcome(StrEnum):
 
     DECIDED = "decided"
     EXPLORED = "explored"
-    """Of the decided: drawn with a stated chance below one half, so that another item might as well have been shown."""
+    """A decision with a propensity below one half, so that another item was as likely."""
     VALUE_MISSING = "value_missing"
-    """Of the declared features of contexts: a value that did not come, or that its vocabulary has not."""
+    """A declared feature of a context whose value is missing, or not in its vocabulary."""
     VALUE_AT_END = "value_at_end"
-    """Of declared numbers: one beyond an end of its range, which is clipped to it, or exactly there."""
+    """A declared number at an end of its range, or beyond it and clipped."""
     OVER_QUOTA = "over_quota"
     REPEATED_CONTEXT = "repeated_context"
     PARKED = "parked"
@@ -27,7 +27,7 @@ class Outcome(StrEnum):
     SLOT = "slot"
     REPEATED_SLOT = "repeated_slot"
     FORGED_SLOT = "forged_slot"
-    """A slot that holds neither a report nor null: it counts as null."""
+    """A slot that holds neither a report nor null. It counts as null."""
     WINDOW = "window"
     CROWD = "crowd"
     REPEATED_CROWD = "repeated_crowd"
@@ -39,7 +39,7 @@ class Outcome(StrEnum):
     REPEATED_RELEASE = "repeated_release"
     RELEASE_PART = "release_part"
     INCOMPLETE_RELEASE = "incomplete_release"
-    """Parts of a release whose others never came: they are used by nobody."""
+    """Parts of a release whose other parts never came. No reader uses them."""
     RELEASE_WITHHELD = "release_withheld"
     DIVERGED = "diverged"
     NOT_SHOWN = "not_shown"
@@ -76,16 +76,16 @@ _SLOT_PUBLIC = (
     Outcome.SEAL,
     Outcome.TICK,
 )
-"""They follow from what is public: slots, windows, rows that leave, versions, whatever anybody clicked."""
+"""Class of outcomes that follow from public events (slots, windows, rows that leave, versions) and not from clicks."""
 
 OUTCOMES: Mapping[str, Literal["slot-public", "zone-private"]] = {
     str(outcome): "slot-public" if outcome in _SLOT_PUBLIC else "zone-private" for outcome in Outcome
 }
-"""Each with its class."""
+"""All outcomes, each with its class."""
 
 
 class Refusal(StrEnum):
-    """Why a role sent a record to the dead letters, beyond what the codec itself refuses."""
+    """Reasons why a role sends a record to the dead letters, besides those of the codec."""
 
     UNNORMALISED_CONTEXT = "unnormalised_context"
     AFTER_CLICK_UNREACHABLE = "after_click_unreachable"
@@ -108,12 +108,12 @@ class Refusal(StrEnum):
     MALFORMED_RELEASE = "malformed_release"
     MALFORMED_PART = "malformed_part"
     FOREIGN_USER = "foreign_user"
-    """A context of a user whose home is another partition: there they would have a second allowance."""
+    """A context of a user with another home partition. If it were accepted, the user would have a second allowance."""
     UNKNOWN_USER = "unknown_user"
     TOO_LONG_FEATURES = "too_long_features"
     LINE_NOT_ALLOWED = "line_not_allowed"
     ITEM_REFUSED = "item_refused"
-    """A change of the catalogue that does not count: somebody else's came first, or it can never be taken."""
+    """A change of the catalogue that does not count: another change came first, or it is invalid."""
     NOTHING_OFFERED = "nothing_offered"
-    """A context none of whose items is offered."""
+    """A context of which no item is offered."""
     MALFORMED_ROWS = "malformed_rows"

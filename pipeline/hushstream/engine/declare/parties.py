@@ -1,7 +1,7 @@
-"""Topics and roles that each party of a deployment has of its own, as several vendors have that share a deployment.
+"""Topics and roles that each party of a deployment has of its own, for instance each of several vendors.
 
-A system declares such a topic or role once and says `each`; a deployment has one for each of its parties, whose name
-is behind a dot: ``clicks.alpha`` is read by ``learner.alpha`` and written by ``client.alpha``. Zones, keys, groups,
+A system declares such a topic or role once, with `each`. A deployment has one for each party, with the party's name
+behind a dot: ``clicks.alpha`` is read by ``learner.alpha`` and written by ``client.alpha``. Zones, keys, groups,
 accounts and duties go with it, so that the access rules of a broker keep parties apart as they keep zones apart.
 """
 

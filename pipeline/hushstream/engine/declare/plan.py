@@ -1,7 +1,7 @@
-"""What a deployment will bring before it runs: the form in which each system says it, for people and for scripts.
+"""A plan: the forecast for a deployment before it runs, in one form for all systems, for people and for scripts.
 
-A system declares one function (`hushstream.engine.declare.declaration.Kind.plan`) from its configuration and an
-`Audience` to a `Plan`. It reads public numbers alone: the configuration, and how many people are expected.
+A system declares a function (`hushstream.engine.declare.declaration.Kind.plan`) that makes a `Plan` from a
+configuration and an `Audience`. It reads public numbers alone: the configuration, and the expected number of people.
 """
 
 from __future__ import annotations
@@ -15,23 +15,24 @@ from hushstream.privacy.amounts import count_text
 from hushstream.privacy.promises.sentence import PERSON, Prices, price_text
 
 DAYS = (1, 2, 3, 5, 7, 10, 14, 21, 30, 45, 60, 90, 120, 180, 270, 365)
-"""At which a plan says how far it is."""
+"""Days of the points of a plan."""
 
 LIVES = (1, 30, 365)
-"""Days after which it says what one person has paid."""
+"""Numbers of days after which a plan says what one person has paid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Audience:
-    """Who is expected, in public numbers.
+    """The expected audience, in public numbers.
 
-    New people come evenly, and each makes their visits evenly over as many days as they come in.
+    New people arrive at a constant rate over ``days``. Each person's visits are spread evenly over as many days after
+    their first.
 
     Attributes:
-        users: that come within ``days``.
-        visits: of each, in all.
-        days: over which they come.
-        rate: share of visits that reward an item drawn at random; None for what the system assumes.
+        users: number of people who arrive within ``days``.
+        visits: total visits of each person.
+        days: length of the forecast.
+        rate: share of visits that reward an item drawn at random; None for the system's assumption.
     """
 
     users: int
@@ -48,20 +49,20 @@ class Audience:
             number("click-rate", self.rate, "a share above 0 and below 1", lambda value: 0 < value < 1)
 
     def reached(self, visit: int, day: float) -> float:
-        """How many people have made their visit of this number (from 1) by the end of a day; 0 beyond their last."""
+        """Number of people who have made their n-th visit (from 1) by the end of a day; 0 if n exceeds ``visits``."""
         if visit > self.visits:
             return 0.0
         return self.users / self.days * max(0.0, day - visit * self.days / self.visits)
 
     def visited(self, day: float) -> float:
-        """How many visits there have been by the end of a day."""
+        """Number of visits by the end of a day."""
         # Visits k = 1..V of step s = days/V after coming: the sum of (day - k s)+ over k.
         step = self.days / self.visits
         made = min(self.visits, int(day / step))
         return self.users / self.days * (made * day - step * made * (made + 1) / 2)
 
     def of_one(self, day: float) -> int:
-        """Visits of a person in their first so many days."""
+        """Number of a person's visits in a number of days since their first."""
         return min(self.visits, int(self.visits * day / self.days + 1e-9))
 
 
@@ -70,7 +71,7 @@ ReleasedAt: TypeAlias = tuple[int, bytes]
 
 
 class Range(NamedTuple):
-    """What is expected, and within which bounds by the assumptions."""
+    """An expected value with bounds from the assumptions."""
 
     low: float
     middle: float
@@ -79,12 +80,12 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """How far a deployment is at the end of a day.
+    """The forecast for the end of a day.
 
     Attributes:
         day: from its start.
-        units: of what privacy is counted in that were released by then.
-        share: of what would be gained without privacy from the same people; None where nothing would be.
+        units: number of units of privacy that were released by then.
+        share: gain as a share of the gain without privacy from the same people; None if there would be no gain.
     """
 
     day: float
@@ -94,12 +95,12 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """What one person has paid after so many days.
+    """What one person has paid after a number of days.
 
     Attributes:
-        days: since their first visit.
-        units: of theirs that were released.
-        prices: None where none was.
+        days: days since their first visit.
+        units: number of their released units.
+        prices: None if no unit was released.
     """
 
     days: int
@@ -109,27 +110,29 @@ class Life:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What is expected of a deployment.
+    """The forecast for a deployment.
 
     Attributes:
         system: its name.
-        measure: what ``values`` are, in words.
-        values: of what is compared at the end of the last day, by who learns: a range each.
-        beats: whether it will be better than no learning together (or alone, where people or parties can learn apart);
-            None where that is too close to call, or nobody knows before it is simulated.
+        measure: the quantity in ``values``, in words.
+        values: ranges of that quantity at the end of the last day, by who learns.
+        beats: whether it will be better than no common learning (or than learning alone, where people or parties can);
+            None if that is too close to say, or if only a simulation can tell.
         verdict: the same in a sentence.
-        points: against time; none where the system has no curve.
-        first_day: on which it is better, for the most hopeful, the expected and the least hopeful assumption.
+        points: forecasts for some days; none if the system has no curve.
+        first_day: first day on which it is better, under the most hopeful, the expected and the least hopeful
+            assumption.
         unit: what ``Point.units`` counts, in the plural.
         paid: what ``Life.units`` counts, in the singular.
-        noise: what the noise does to what is learned, a sentence a cell.
+        noise: effect of the noise on what is learned, one sentence for each cell.
         lives: what one person pays.
-        holdout: how many people a hold-out needs to show the difference; None where that is no question.
+        holdout: number of people that a hold-out needs to show the difference; None if it does not apply.
         sizes: processes, memory and disk, by name.
-        assumed: what was taken for granted, a sentence each.
+        assumed: assumptions, one sentence each.
         facts: further figures, for scripts.
         notes: further sentences.
-        more: where it runs already, what it brings now, and what more of something would, a sentence each.
+        more: of a deployment that runs: its present gain, and the effect of more people or a larger budget, one
+            sentence each.
     """
 
     system: str
@@ -153,7 +156,7 @@ class Plan:
     def told(
         self, beats: bool | None, verdict: str, notes: Sequence[str], facts: Mapping[str, Any], assumed: Sequence[str]
     ) -> Plan:
-        """The same with what a simulation found in place of its own verdict."""
+        """The same plan with the verdict of a simulation."""
         joined = {**(self.facts or {}), **facts}
         return replace(
             self,
@@ -165,7 +168,7 @@ class Plan:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values under stable keys; null where nobody knows."""
+        """Plain values under stable keys; null if unknown."""
         return {
             "system": self.system,
             "measure": self.measure,
@@ -251,13 +254,13 @@ def _first_day(days: tuple[int | None, int | None, int | None]) -> str:
 
 
 def ranged(of: Callable[[float], float], factors: tuple[float, float, float]) -> Range:
-    """A figure under three assumptions: low, expected, high; bounds are put in order."""
+    """A range from a figure under three assumptions (low, expected, high). The bounds are sorted."""
     low, middle, high = (of(factor) for factor in factors)
     return Range(min(low, middle, high), middle, max(low, middle, high))
 
 
 def lives_of(units: Callable[[int], int], price: Callable[[int], Prices | None]) -> tuple[Life, ...]:
-    """What one person pays after each of `LIVES`: how many units, and what so many cost together."""
+    """What one person pays after each of `LIVES` days: the number of units, and their joint price."""
     found = []
     for days in LIVES:
         count = units(days)
@@ -266,7 +269,7 @@ def lives_of(units: Callable[[int], int], price: Callable[[int], Prices | None])
 
 
 def first_day(better: Callable[[int], bool], last: int = DAYS[-1]) -> int | None:
-    """The first day on which something holds that goes on holding from then on; None by the last day."""
+    """The first day from which a condition holds on all days; None if there is none."""
     if not better(last):
         return None
     low, high = 0, last

@@ -1,6 +1,6 @@
-"""The requests that applications may make of deciding roles, as a system declares them.
+"""Rules of the requests that applications send to deciding roles, as a system declares them.
 
-Learners decode by these rules, and clients check them before they send, so both refuse the same requests.
+Learners decode by these rules, and clients check them before they send. So both refuse the same requests.
 """
 
 from __future__ import annotations
@@ -16,26 +16,25 @@ from numpy.typing import NDArray
 from hushstream.engine.catalogue import CatalogueRules
 from hushstream.features.errors import FeatureError
 from hushstream.features.schema import FeatureSchema
-from hushstream.schemas.context_columns import RowForm
 from hushstream.schemas.errors import HushstreamError
 
 _NUMBER_BYTES = 4
 
 
 class RequestRefused(HushstreamError):
-    """What an application asked or told can never be taken: the learner would write it to the dead letters, or did."""
+    """A request or feedback is invalid: a learner sends it to the dead letters."""
 
 
 class BadContext(RequestRefused):
-    """A context of another length, or one that breaks a bound."""
+    """A context of a wrong length, or outside a bound."""
 
 
 class UnknownArm(RequestRefused):
-    """An arm, a baseline or an eligible arm beyond those of the deployment."""
+    """An arm, a baseline or an eligible arm that the deployment does not have."""
 
 
 class UnknownEvent(RequestRefused):
-    """The event is another user's, or was decided as another request."""
+    """The event belongs to another user, or to another request."""
 
 
 class UnknownUser(RequestRefused):
@@ -47,35 +46,36 @@ class UnknownTrack(RequestRefused):
 
 
 class BadReward(RequestRefused):
-    """A reward that is no number from 0 to 1, or on none of the deployment's levels."""
+    """A reward that is not between 0 and 1, or is none of the deployment's levels."""
 
 
 def any_reward(reward: float) -> bool:
-    """Of a system that takes every reward from 0 to 1."""
+    """Rule of a system that accepts every reward from 0 to 1."""
     return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextRules:
-    """What is taken of a context and of feedback, as far as configuration and preparation say.
+    """Rules for contexts and feedback, from configuration and preparation.
 
     Attributes:
         arms: how many there are.
         width: how many numbers a context has; bytes of a row where features are declared.
-        good: which rows of contexts (n, width) are taken.
-        good_row: the same of one row, for whoever has one at a time: for a few numbers an array costs ten times as much
-            as they do; None where `good` alone tells.
-        refusal: the reason that stands in the dead letters for the others.
-        expected: what a good context is, in words.
-        tracks: what a context may name as its track.
-        users: who may ask; None for anybody.
-        good_reward: whether a reward from 0 to 1 is taken.
-        expected_reward: what a good reward is, in words.
-        features: the declared features that a context gives the values of, by name; None where contexts are numbers.
-        catalogue: what the catalogue may hold, where items have names and all share one; None where they are numbers.
-        catalogues: what the catalogue of each party may hold, by its name, where each has items of its own by name.
-        events_are_users: whether each event is a user of its own.
-        item_numbers: how many numbers of a context belong to each item, where it holds features of every one; else
+        good: returns which rows of contexts (n, width) are valid.
+        good_row: the same for a single row, which is ten times as fast as an array of one row; None if there is only
+            `good`.
+        refusal: reason of the dead letters of invalid contexts.
+        expected: description of a valid context, in words.
+        tracks: tracks that a context may name.
+        users: users who may send requests; None for anybody.
+        good_reward: whether a reward from 0 to 1 is valid.
+        expected_reward: description of a valid reward, in words.
+        features: the declared features whose values a context gives by name; None if contexts are numbers.
+        catalogue: rules of the catalogue, if items have names and all parties share one catalogue; None if items are
+            numbers.
+        catalogues: rules of each party's catalogue, by the party's name, if each party has items of its own.
+        events_are_users: whether each event counts as a user of its own.
+        item_numbers: how many numbers of a context belong to each item, if a context holds features of every item; else
             None. Where items have names too, an application gives them by id.
         shadow: whether the application's own choice is shown, whatever is answered.
     """
@@ -96,11 +96,6 @@ class ContextRules:
     events_are_users: bool = False
     item_numbers: int | None = None
     shadow: bool = False
-
-    @property
-    def form(self) -> RowForm | None:
-        """How contexts of declared features travel; None where contexts are numbers."""
-        return None if self.features is None else RowForm(self.features.row_bytes, self.features.digest)
 
     def row_of(self, values: Mapping[str, Any]) -> bytes:
         """The row of a context's values, by the names of features.
@@ -123,12 +118,12 @@ class ContextRules:
         eligible: Sequence[int] | None,
         baseline: int | None,
     ) -> None:
-        """Refuse what no learner would take; the errors repeat nothing of what was asked but its size.
+        """Refuse a request that every learner would refuse. Errors repeat nothing of the request but its size.
 
         Args:
-            user: who asks.
-            track: the track that is named.
-            context: the bytes of float32 (d,), finite; None for one that `row_of` has made a row.
+            user: the user of the request.
+            track: the track that it names.
+            context: the bytes of float32 (d,), finite; None for a context from `row_of`.
             eligible: arms, None for all.
             baseline: an arm, or None.
 
@@ -160,7 +155,7 @@ class ContextRules:
             raise BadContext(f"context: expected {self.expected}, got other numbers; it was not sent")
 
     def check_feedback(self, user: str, arm: int, reward: float) -> None:
-        """Refuse feedback that no learner would take.
+        """Refuse feedback that every learner would refuse.
 
         Raises:
             UnknownUser, UnknownArm, BadReward: the first fault found.

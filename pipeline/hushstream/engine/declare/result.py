@@ -1,4 +1,4 @@
-"""What a deployment learns from and what results from it, in words for a person who must judge it."""
+"""What a deployment learns from, and what its result is, in words for the person who must approve it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ class Result:
     """What a system takes in and gives, as its statement says it.
 
     Attributes:
-        data: what it takes in of persons.
-        what: what the result is, and for whom it follows from whose data.
-        product: the same as registries of differentially private deployments name it.
+        data: the data about persons that it takes in.
+        what: the result, who gets it, and from whose data it is computed.
+        product: the result as registries of differentially private deployments describe it.
         release: to whom it is released, and how often.
     """
 
@@ -28,4 +28,4 @@ RECOMMENDATIONS = Result(
     product="continually updated recommendation model",
     release="interactive to the operator's learners, repeated; published topics",
 )
-"""Of every system that decides for its users."""
+"""The result of every system that decides for its users."""

@@ -17,11 +17,11 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import Topic
 
 MetricClass = Literal["released", "slot-public", "zone-private"]
-"""Out of a mechanism, following from what is public anyway, or telling of content (PRIVACY rule 11)."""
+"""A metric is the output of a mechanism, follows from public values, or depends on content (PRIVACY rule 11)."""
 
 
 class DeclarationError(HushstreamError):
-    """A system declares something that cannot be."""
+    """A system's declaration contradicts itself."""
 
 
 class ChainedMachine(Machine, Chained, Protocol):
@@ -33,8 +33,8 @@ class RoleKeys:
     """The keys that a role's machine works with.
 
     Attributes:
-        key: the key that its journal begins, or began, with; None for a role without one.
-        ring: all that the zone's key file holds; None where keys come from no file, or the role has none.
+        key: the first key of its journal; None for a role without a key.
+        ring: content of the zone's key file; None if keys come from no file, or the role has none.
         others: the key files of the further zones that the role declares, by zone.
     """
 
@@ -44,7 +44,7 @@ class RoleKeys:
 
     @property
     def own(self) -> Key:
-        """The key, of a role that has one.
+        """The key of a role that has one.
 
         Raises:
             DeclarationError: it has none.
@@ -60,34 +60,34 @@ def key_names(roles: Iterable[Role]) -> tuple[str, ...]:
 
 
 def no_gauges(machine: Any, now_seconds: float) -> Mapping[str, float]:
-    """What a role shows that has nothing to show beside its counts."""
+    """Default of `Role.gauges`: none beside the counters."""
     return {}
 
 
 def no_outlook(machine: Any) -> tuple[int, Callable[[], Mapping[str, float]]] | None:
-    """Of a role that has no forecast to hold against what was released."""
+    """Default of `Role.outlook`: there is no forecast to compare with releases."""
     return None
 
 
 def no_figures(core: Any, topic: str, value: bytes) -> Mapping[str, float]:
-    """Of a role whose records are shown by their number alone."""
+    """Default of `Role.figures`: only the number of records is shown."""
     return {}
 
 
 def no_flaw(core: Any, home: int, logs: Any, party: str = "") -> Iterable[tuple[int, str]]:
-    """Of a role of which nothing is to be shown beside what follows from its journal."""
+    """Default of `Role.proof`: the journal is the only evidence."""
     return ()
 
 
 def keyed(machine: Callable[[Any, int, Key], ChainedMachine]) -> Callable[[Any, int, RoleKeys], ChainedMachine]:
-    """`Role.make` of a role whose machine takes the deployment, a home partition and the key of its zone."""
+    """Make `Role.make` from a class whose machine takes the deployment, a home partition and the key of its zone."""
     return lambda system, home, keys: machine(system, home, keys.own)
 
 
 def ringed(
     machine: Callable[[Any, int, Key, KeyRing | None], ChainedMachine],
 ) -> Callable[[Any, int, RoleKeys], ChainedMachine]:
-    """`Role.make` of a role whose key rotates: its machine takes the zone's key file, too."""
+    """The same for a role whose key rotates: its machine takes the zone's key file, too."""
     return lambda system, home, keys: machine(system, home, keys.own, keys.ring)
 
 
@@ -96,34 +96,34 @@ class Role:
     """One role of a system: what it reads and writes, and how its machine is made.
 
     Attributes:
-        name: as workers are started by.
-        zone: whose operator reads its dead letters.
+        name: the name in `hushstream worker NAME`.
+        zone: the zone whose operator reads its dead letters.
         key_zone: the zone whose key its journal is under; None for a role that journals public values only.
         further_key_zones: zones of other keys that its workers need.
         inputs: the co-partitioned input topics; the first is the home topic.
-        journal: what it writes ahead of everything else.
-        writes: everything it writes besides.
-        broadcasts: what each of its machines reads beside its inputs.
-        marks: where it notes how far it has released; None for a role that adds no noise and spends no allowance.
-        homes: which count of the deployment says how many home partitions it has.
-        make: its machine, from the deployment, a home partition and the keys; see `keyed` and `ringed`.
-        gauges: what it shows of a machine beside counts, at a time in seconds, by the names of
+        journal: the topic of its write-ahead records.
+        writes: the other topics that it writes.
+        broadcasts: topics that each of its machines reads besides its inputs.
+        marks: topic of its release marks; None for a role that adds no noise and spends no allowance.
+        homes: name of the deployment's count that is its number of home partitions.
+        make: makes its machine from the deployment, a home partition and the keys; see `keyed` and `ringed`.
+        gauges: values of a machine that it shows besides counters, at a time in seconds, by the names of
             `hushstream.agents.observe.metric_table.role_gauges_of`; all of it follows from what was released.
-        outlook: what was promised beside what was released, as further gauges that take long to compute: a version, and
-            what computes them for it, apart from the machine, on copies; None where there is nothing yet.
-        figures: what is shown of a record once it has left, from the deployment, its topic and its bytes, by the names
-            of `gauges`: a machine may hold what is not in its journal yet, and so not charged.
+        outlook: further gauges, which compare promises with releases and take long to compute: a version, and a
+            function that computes them from copies, outside the machine; None if there are none yet.
+        figures: gauges of a record after it was sent, from the deployment, its topic and its bytes, by the names of
+            `gauges`. (A machine may hold values that are not in its journal yet, and so not charged.)
         scope_classes: classes of the charges that its gauges show.
-        reasons: why it may refuse a record beside what the codec (`hushstream.schemas.reasons`) and the engine
-            (`hushstream.engine.declare.outcomes.Refusal`) refuse.
-        outcomes: what may become of an event here, each with its class.
-        private_work: whether its batches follow from content, so that their number and times are zone-private.
-        proof: what else `verify` shows of the published records of a home partition whose journal it could follow: from
-            the deployment, the home partition and a copy of the logs, (offset in the journal, why) of each flaw.
-        each: whether each party of a deployment runs one of its own (`hushstream.engine.declare.parties`); ``make`` is
-            then told the ``party``.
-        party: whose it is; "" where all parties share it, or there are none.
-        writes_abroad: what it writes of the other parties' own topics.
+        reasons: reasons for which it may refuse a record, besides those of the codec (`hushstream.schemas.reasons`) and
+            the engine (`hushstream.engine.declare.outcomes.Refusal`) refuse.
+        outcomes: outcomes that it counts, each with its class.
+        private_work: whether its batches depend on content, so that their number and times are zone-private.
+        proof: a further check by `verify` of a home partition whose journal it could follow: returns the (offset in the
+            journal, reason) of each flaw, from the deployment, the home partition and a copy of the logs.
+        each: whether each party of a deployment runs one of its own (`hushstream.engine.declare.parties`); ``make``
+            then gets the ``party``.
+        party: its party; "" if all parties share it, or there are none.
+        writes_abroad: topics of other parties that it writes.
     """
 
     name: str
@@ -151,12 +151,12 @@ class Role:
 
     @property
     def state(self) -> Topic:
-        """Where its workers publish what they hold, so that any of them can take a partition up at any age."""
+        """The topic of its workers' states, with which any worker can take up a partition at any time."""
         return shared_topics.state(self.name, self.zone, self.homes, each=self.each, party=self.party)
 
     @property
     def own(self) -> tuple[str, ...]:
-        """What it writes for itself and reads again."""
+        """Topics that it writes and reads itself."""
         return (self.journal, *(() if self.marks is None else (self.marks,)), self.state.name)
 
     @property
@@ -166,7 +166,7 @@ class Role:
 
     @property
     def storage_zone(self) -> str:
-        """Under which name the storage key of its workers lies among key files; an aggregator has that key alone."""
+        """Name of the key file with its workers' storage key. An aggregator has no other key."""
         return storage_zone(self.zone if self.key_zone is None else self.key_zone)
 
 
@@ -182,7 +182,7 @@ def releasing_role(name: str, zone: str, make: Callable[..., ChainedMachine], *,
 
     Args:
         name, zone, make, more: as for `_role`.
-        charges: what a charge is for, as the gauges name it.
+        charges: what a charge is for, by its name in the gauges.
     """
     shown = {"gauges": partial(spending_gauges, charges), "scope_classes": (charges,), **more}
     return _role(name, zone, make, key_zone=zone, marks=f"marks-{zone}", **shown)
@@ -198,11 +198,11 @@ def publishing_role(
     writes: tuple[str, ...] = (),
     **more: Any,
 ) -> Role:
-    """A role that makes versions of a model from what was released. It has no key, since all that it reads is public.
+    """A role that makes versions of a model from releases. It has no key, because all that it reads is public.
 
     Args:
         name, zone, inputs, journal, writes, more: as for `_role`.
-        make: its machine, from the deployment and the number of a model track.
+        make: makes its machine from the deployment and the number of a model track.
     """
     return _role(
         name,

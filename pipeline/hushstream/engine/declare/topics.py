@@ -28,17 +28,17 @@ _PLAIN: dict[str, Any] = {
     "ticks": False,
     "private_lag": False,
 }
-"""Of a topic that holds no noise and names nobody."""
+"""Declaration of a topic without noise and without names of users."""
 
 EVENTS_STAY = "event ids in the decisions journal, which names no user; an event id should not name one either"
-"""What an erasure leaves of a user wherever there are `decisions`."""
+"""What an erasure leaves of a user in every system with `decisions`."""
 
 
 def contents_on(topics: Iterable[Topic], trusted: Set[str]) -> Callable[[str, str, Form], Content]:
-    """What a guarantee says of a topic's content, from its name, the content in words, and the form of that.
+    """What a guarantee says about a topic, from its name, its content in words, and the form of the content.
 
     Args:
-        topics: of the system; who may read a topic follows from its declaration.
+        topics: topics of the system; their declarations say who may read them.
         trusted: zones that the guarantee trusts with content.
     """
     zones = {topic.name: topic.zone for topic in topics}
@@ -49,7 +49,7 @@ def contents_on(topics: Iterable[Topic], trusted: Set[str]) -> Callable[[str, st
     return content
 
 
-def asked(
+def requests(
     name: str,
     schemas: tuple[str, ...],
     zone: str,
@@ -60,7 +60,7 @@ def asked(
     rule: PartitionRule = PartitionRule.USER,
     each: bool = False,
 ) -> Topic:
-    """What applications write of their users, in clear, until a tombstone erases it."""
+    """A topic that applications write about their users, in clear; a tombstone erases it."""
     return Topic(
         name=name,
         schemas=schemas,
@@ -89,7 +89,7 @@ def unnamed(
     ticks: bool,
     private_lag: bool,
 ) -> Topic:
-    """What one role hands to the next in clear and without a user's name: slots, outcomes, interactions."""
+    """A topic from one role to the next, in clear and without users' names: slots, outcomes or interactions."""
     flags = {**_PLAIN, "noised": noised, "ticks": ticks, "private_lag": private_lag}
     return Topic(
         name=name, schemas=schemas, zone=zone, partition_rule=rule, count=count, retention_ms=SHORT_MS, **flags
@@ -97,14 +97,14 @@ def unnamed(
 
 
 def contexts(zone: str, count: str, each: bool = False, declared: bool = False) -> Topic:
-    """What applications ask: contexts (also of ``declared`` features), ends of phases, and tombstones of users."""
+    """The requests of applications: contexts (also of ``declared`` features), phase ends, and tombstones of users."""
     features = ("FeatureContext", "FeatureContextBatch") if declared else ()
     schemas = ("Context", "ContextBatch", *features, "Seal", "Forget")
-    return asked("contexts", schemas, zone, count, ticks=False, private_lag=False, each=each)
+    return requests("contexts", schemas, zone, count, ticks=False, private_lag=False, each=each)
 
 
 def clicks(zone: str, count: str, each: bool = False) -> Topic:
-    """What applications saw: shown arms, and rewards. How many there are is content."""
+    """The feedback of applications: shown arms, and rewards. Their number depends on content."""
     return Topic(
         name="clicks",
         schemas=("Feedback", "FeedbackBatch"),
@@ -123,7 +123,10 @@ def clicks(zone: str, count: str, each: bool = False) -> Topic:
 
 
 def journal(name: str, schemas: tuple[str, ...], zone: str, rule: PartitionRule, count: str, **more: Any) -> Topic:
-    """Without retention: its beginning may be deleted up to a published state alone (`hushstream.ops.trim`)."""
+    """A journal.
+
+    Retention never deletes from it; `hushstream.ops.trim` may delete what lies before a published state.
+    """
     everything = ("Genesis", *schemas, "OperatorNote")
     return Topic(
         name=name,
@@ -138,17 +141,17 @@ def journal(name: str, schemas: tuple[str, ...], zone: str, rule: PartitionRule,
 
 
 def decisions(zone: str, count: str, each: bool = False) -> Topic:
-    """What was answered: the journal of those who decide."""
+    """The answers: the journal of roles that decide."""
     return journal("decisions", ("Decisions",), zone, PartitionRule.HOME, count, client="reads", each=each)
 
 
 def models(*schemas: str) -> Topic:
-    """Versions of a model: the journal of those who publish it."""
+    """Versions of a model: the journal of the role that publishes it."""
     return journal("models", schemas, PUBLISHED, PartitionRule.TRACK, "tracks", reader=OPERATOR)
 
 
 def model_parts() -> Topic:
-    """Arrays of models that are larger than a record. A new version is whole without those before it."""
+    """Arrays of models that are larger than a record. Each version is complete by itself."""
     return Topic(
         name=MODEL_PARTS,
         schemas=(PART,),
@@ -176,7 +179,7 @@ def statements() -> Topic:
 
 
 def items() -> Topic:
-    """Changes of the catalogue. Nothing deletes from it: what a row stood for follows from all of them."""
+    """Changes of the catalogue. Nothing is deleted from it, because the item of a row follows from all changes."""
     return Topic(
         name=ITEMS,
         schemas=("Item",),
@@ -191,7 +194,10 @@ def items() -> Topic:
 
 
 def account(name: str, schema: str, count: str) -> Topic:
-    """Published for good. What was spent is never forgotten: a shorter ledger would let the budget be spent again."""
+    """A ledger, published for ever.
+
+    Nothing is deleted from it: a shorter ledger would let the budget be spent again.
+    """
     return Topic(
         name=name,
         schemas=(schema,),
@@ -205,7 +211,7 @@ def account(name: str, schema: str, count: str) -> Topic:
 
 
 def releases(name: str, *schemas: str) -> Topic:
-    """What came out of a mechanism."""
+    """The outputs of a mechanism."""
     return Topic(
         name=name,
         schemas=schemas,
@@ -219,7 +225,7 @@ def releases(name: str, *schemas: str) -> Topic:
 
 
 def marks(zone: str, count: str, each: bool = False) -> Topic:
-    """How far a role's journals have released. The operator holds the ledger against what stands in clear of it."""
+    """Release marks of a role's journals. The operator compares the ledger with their public part."""
     return Topic(
         name=f"marks-{zone}",
         schemas=("ReleaseMark",),
@@ -235,9 +241,9 @@ def marks(zone: str, count: str, each: bool = False) -> Topic:
 
 
 def state(role: str, zone: str, count: str, each: bool = False, party: str = "") -> Topic:
-    """What a role has in memory, sealed to its zone, for whoever owns the partition next.
+    """The states of a role, sealed to its zone, for the next owner of each partition.
 
-    Nobody is named on it: an erased user is gone with the states that replace those which still held the user's.
+    It names no user. An erased user's data are gone when newer states have replaced the older ones.
     """
     return Topic(
         name=f"state-{role}",
@@ -255,7 +261,7 @@ def state(role: str, zone: str, count: str, each: bool = False, party: str = "")
 
 
 def dead_letters(zone: str, count: str, each: bool = False) -> Topic:
-    """Which records a zone refused, for its own operator."""
+    """The records that a zone refused, for its own operator."""
     return Topic(
         name=f"dead-letters-{zone}",
         schemas=("DeadLetter",),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from hushstream.engine.declare.artefacts import Artefacts, Given
 from hushstream.engine.devices.errors import BadModel, BadSeal
@@ -12,9 +12,10 @@ from hushstream.engine.devices.recipients import Recipient, Recipients
 from hushstream.engine.devices.signing import SigningKey, SigningKeys
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.key_files import KeyRing
-from hushstream.privacy.keys import Key
 
 SEALING, SIGNING, AGREEMENT = "sealing.json", "signing.json", "agreement.json"
+
+Keys = TypeVar("Keys", Recipients, SigningKeys)
 
 SEALING_ZONE = "sealing"
 """Of the key that opens sealed slots and makes no noise, so it does not turn with the noise key."""
@@ -30,12 +31,15 @@ def first_keys(given: Given, signs: bool) -> Mapping[str, bytes]:
         ConfigurationError: others are published already.
     """
     made: dict[str, bytes] = {}
+    artefacts = given.artefacts
     if given.keys is not None:
         ring = given.keys(SEALING_ZONE)
-        made |= _sealed_to(ring.of(ring.current), given.artefacts)
+        made |= _with_first(SEALING, Recipients.first(ring.of(ring.current)), recipients_file, read_sealing, artefacts)
         if signs:
             ring = given.keys(SIGNING_ZONE)
-            made |= _signed_by(ring.of(ring.current), given.artefacts)
+            made |= _with_first(
+                SIGNING, SigningKeys.first(ring.of(ring.current)), signing_file, read_signing, artefacts
+            )
     return made
 
 
@@ -131,29 +135,22 @@ def signing_file(keys: SigningKeys) -> bytes:
     return (json.dumps({"keys": listed}, indent=1) + "\n").encode()
 
 
-def _signed_by(key: Key, artefacts: Artefacts) -> Mapping[str, bytes]:
-    """The first signing key's public half, unless it is among those that are published."""
-    first = SigningKeys.first(key)
-    if not artefacts.has(SIGNING):
-        return {SIGNING: signing_file(first)}
-    if first.keys[0].public_key not in [one.public_key for one in read_signing(artefacts).keys]:
-        where = artefacts.path(SIGNING)
-        raise ConfigurationError(f"{where}: expected the public half of the signing key at hand or none, got another")
-    return {}
-
-
 def _recipient(one: Mapping[str, Any]) -> Recipient:
     public, vouch = bytes.fromhex(one["public_key"]), bytes.fromhex(one["vouch_key"])
     return Recipient(public, vouch, int(one["from_period"]), bytes.fromhex(one["vouched"]))
 
 
-def _sealed_to(key: Key, artefacts: Artefacts) -> Mapping[str, bytes]:
-    """The first sealing key's public half, unless it is among those that are published."""
-    first = Recipients.first(key)
-    if not artefacts.has(SEALING):
-        return {SEALING: recipients_file(first)}
-    if first.keys[0].public_key not in [one.public_key for one in read_sealing(artefacts).keys]:
-        # Slots are sealed to the published ones, and agents have agreed to the first of them.
-        where = artefacts.path(SEALING)
-        raise ConfigurationError(f"{where}: expected the public half of the sealing key at hand or none, got another")
+def _with_first(
+    file: str, first: Keys, packed: Callable[[Keys], bytes], read: Callable[[Artefacts], Keys], artefacts: Artefacts
+) -> Mapping[str, bytes]:
+    """The first key's public half, if no file has one yet; agents have agreed to the first one that was published.
+
+    Raises:
+        ConfigurationError: it is not among those that are published.
+    """
+    if not artefacts.has(file):
+        return {file: packed(first)}
+    if first.keys[0].public_key not in [one.public_key for one in read(artefacts).keys]:
+        where = artefacts.path(file)
+        raise ConfigurationError(f"{where}: expected the public half of the zone's first key or no file, got another")
     return {}

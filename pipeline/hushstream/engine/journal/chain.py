@@ -1,23 +1,22 @@
 """A journal: its genesis, the chain by which its records count, and how a batch is written, replayed and compared.
 
-A journal record counts only if its sequence number and the lows of its ranges continue the reader's
-watermark, and its chain digest continues the previous one. Everything else (an append by a worker that had
-lost its partition, a repeated send, bytes of anybody who may write the topic) is skipped by every reader alike.
+A journal record counts only if its sequence number and the lows of its ranges continue the reader's watermark, and its
+chain digest continues the previous one. Every reader skips all other records: appends by a worker that had lost its
+partition, repeated sends, and bytes of anybody else who may write the topic.
 
-A record of an unknown schema counts, too, if it is closed as the next record of the chain is: its last bytes are the
-digest of all before them behind the last record, whatever they say. Then a newer release wrote it, and a reader stops
-(`NewerJournal`): without it nothing that follows continues. Any other cannot be of the chain, in no release, and is
-skipped like the rest (`UnknownRecord`): so a record that somebody else put into the topic ends nobody.
+A record of an unknown schema counts, too, if its last bytes are the chain digest of all its other bytes behind the last
+record. Then a newer release wrote it, and a reader stops (`NewerJournal`), because nothing that follows continues
+without this record. Any other record of an unknown schema is on no release's chain, and is skipped (`UnknownRecord`).
+So nobody can stop a reader by writing a record to the topic.
 
-The chain digest is keyed with the zone's key, so that nobody without it can make a record that fits, nor
-learn private content from it (PRIVACY rule 10). The aggregator has no key; its journal holds public values only.
+The chain digest is keyed with the zone's key, so nobody without it can make a valid record, or learn private content
+from a digest (PRIVACY rule 10). The aggregator has no key; its journal holds public values only.
 
 The chain begins at the version of the noise (`hushstream.privacy.mechanisms.noise.VERSION`): under another version a
-replay would give other releases than the journal says, so a journal that was begun under one is refused, in words.
+replay would give other releases than the journal says. So a journal that was begun under another version is refused.
 
-Every role writes its journal with `append`, and every replay is compared with `require_same`: the record that was read
-must follow from the inputs that it names, but for floats that another processor rounds in another way, where a role
-allows that.
+Every role writes its journal with `append`, and every replay is compared with `require_same`: the record must follow
+from the inputs that it names. If a role allows it, floats may differ by the rounding of another processor.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ DIGEST_BYTES = 16
 """Of every digest here."""
 
 START = bytes(DIGEST_BYTES)
-"""A running digest before its first record."""
+"""Start value of a running digest."""
 
 
 class Digester(Protocol):
@@ -72,11 +71,11 @@ class Digester(Protocol):
 
     @property
     def reproducible(self) -> bool:
-        """True for keys made from a seed: nothing under them is private."""
+        """True for keys made from a seed; nothing under them is private."""
 
 
 class PublicDigester:
-    """Digests without a key, for roles that hold none and journal public values only."""
+    """Digests without a key, for roles that have no key and journal public values only."""
 
     key_id = bytes(8)
     reproducible = False
@@ -108,9 +107,9 @@ def running_digest(digester: Digester, records: Iterable[InputRecord], running: 
     """Continue a digest record by record, so that batch boundaries do not matter.
 
     Args:
-        digester: keyed where the records are private.
+        digester: keyed if the records are private.
         records: in order.
-        running: the digest of those before them, from the start of a journal record's range.
+        running: digest of the records before them, from the start of a journal record's range.
     """
     for record in records:
         place = struct.pack("<qq", record.offset, record.timestamp_ms)
@@ -119,7 +118,7 @@ def running_digest(digester: Digester, records: Iterable[InputRecord], running: 
 
 
 def digest_outputs(digester: Digester, outputs: Sequence[Output]) -> bytes:
-    """Digest what will be released, in order (16 bytes)."""
+    """Digest of what will be released, in order (16 bytes)."""
     chunks: list[bytes] = []
     for output in outputs:
         chunks.append(f"{output.topic}/{output.partition}".encode())
@@ -147,21 +146,21 @@ IF_INTENDED = (
     "restore the topics, or, if that was intended, begin a deployment under another name, as what was released stands "
     "(on the embedded broker: `hushstream dev reset`)"
 )
-"""What to do where topics are not those that a state continues."""
+"""What an operator can do if the topics do not belong to a state."""
 
 _BLANK = bytes(CHAIN_BYTES)
 
 
 def _beginning(version: int) -> bytes:
-    """What the first record's digest continues: the version of the noise, counted from the first one."""
+    """The value that the first record's digest continues: a digest of the version of the noise."""
     return (version - 1).to_bytes(CHAIN_BYTES, "little")
 
 
 BEGINNING = _beginning(NOISE_VERSION)
-"""What the first record of every journal that this release begins continues."""
+"""The value that the first record of a new journal continues."""
 
 Encode: TypeAlias = Callable[[str, Mapping[str, Any]], bytes]
-"""Writes a record of a schema, in a schema generation that is settled: `Chain.encode`."""
+"""Writes a record of a schema in the journal's schema generation: `Chain.encode`."""
 
 
 class ForeignJournal(HushstreamError):
@@ -169,22 +168,22 @@ class ForeignJournal(HushstreamError):
 
 
 class AlteredGenesis(ForeignJournal):
-    """A first record whose chain digest does not fit: no journal can begin with it."""
+    """A first record with a wrong chain digest: no journal begins with it."""
 
 
 class UnknownRecord(HushstreamError):
-    """Bytes of a schema or schema generation that is not known, and that do not continue the chain."""
+    """Bytes of an unknown schema or schema generation that do not continue the chain."""
 
 
 class NewerJournal(HushstreamError):
-    """The journal's next record is one that this release cannot read: a newer one has worked here.
+    """The journal's next record was written by a newer release, and this one cannot read it.
 
     Attributes:
-        offset: of the record; None as long as nobody has said it (`at`).
+        offset: of the record; None until `at` has set it.
     """
 
     def __init__(self, journal: TopicPartition, found: str, offset: int | None = None) -> None:
-        """Say in which journal, and what of the record is not known."""
+        """With the journal, and the part of the record that is unknown."""
         place = f"{journal[0]}/{journal[1]}" + ("" if offset is None else f" offset {offset}")
         super().__init__(
             f"journal {place}: expected records of schema generations up to {codec.NEWEST_GENERATION}, found {found}, "
@@ -193,17 +192,17 @@ class NewerJournal(HushstreamError):
         self._journal, self._found, self.offset = journal, found, offset
 
     def at(self, offset: int) -> NewerJournal:
-        """The same, of a record at this offset."""
+        """The same error with the offset of the record."""
         return NewerJournal(self._journal, self._found, offset)
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whose journal it is: compared with the genesis record before anything else is read.
+    """The owner of a journal. It is compared with the genesis record before anything else is read.
 
     Attributes:
-        begun_in: the first schema generation in which a new journal of this role may begin: one whose records an
-            earlier release would read otherwise begins where that one stops.
+        begun_in: the lowest schema generation in which a new journal of this role may begin. A role whose records an
+            earlier release would misread begins in a generation at which that release stops.
     """
 
     role: str
@@ -221,7 +220,7 @@ class Identity:
         partition: int,
         begun_in: int = FIRST_GENERATION,
     ) -> Identity:
-        """Of a role's partition of its journal's topic, in a deployment."""
+        """The identity of a role's journal in one partition of a deployment."""
         return cls(role, system.config.deployment, system.digest, (topic, partition), begun_in)
 
 
@@ -232,12 +231,12 @@ class Chain:
         digester: digests under the key in force, or without one.
         sequence: number of the last record accepted or made (0 after genesis; -1 before).
         genesis_nonce: the 32 bytes that separate this journal's noise from every other's.
-        schema_generation: in which records are written: as the worker was told, and none before that of the journal's
-            first record; on replay, that of the journal record (`in_its_generation`).
+        schema_generation: the generation in which records are written: the worker's setting, but not below that of the
+            journal's first record; on replay, that of the journal record (`in_its_generation`).
     """
 
     def __init__(self, identity: Identity, digester: Digester, schema: str) -> None:
-        """Bind to whose journal it is, the digests' key and the schema of the journal's records."""
+        """Begin before the genesis record of a journal."""
         self.identity = identity
         self.digester = self._digester_before = digester
         self._schema = schema
@@ -252,15 +251,15 @@ class Chain:
         return self._digest
 
     def is_last(self, value: bytes) -> bool:
-        """Whether a journal record is the last one that was accepted or made: it ends with that one's chain digest."""
+        """Whether a journal record is the last one that was accepted or made, by its chain digest."""
         return value[-CHAIN_BYTES:] == self._digest
 
     def genesis(self, nonce: bytes) -> bytes:
         """Encode the first record of a new journal around 32 fresh ``nonce`` bytes.
 
-        Under a seeded key (an experiment, which says so) the nonce comes from the seed, so that a run can be
-        repeated with the same noise. The journal is begun, and gone on with, in the chain's schema generation, or in
-        the first one of such journals (`Identity.begun_in`).
+        Under a seeded key (of an experiment that says so) the nonce comes from the seed, so that a run can be repeated
+        with the same noise. The journal begins and continues in the chain's schema generation, or in the lowest one for
+        such journals (`Identity.begun_in`).
         """
         if len(nonce) != 32:
             raise HushstreamError(f"genesis nonce: expected 32 bytes, got {len(nonce)}")
@@ -283,17 +282,17 @@ class Chain:
         return self._closed(codec.encode("Genesis", fields, schema_generation), BEGINNING)
 
     def start(self, value: bytes, retired: Collection[bytes] = ()) -> None:
-        """Adopt the genesis record that the journal really holds.
+        """Adopt the genesis record that the journal holds.
 
         Args:
             value: the record.
-            retired: public ids of destroyed keys. Under one of them the record cannot be checked: only a snapshot,
-                which names the same nonce, leads on from it.
+            retired: public ids of destroyed keys. A record under one of them cannot be checked: only a snapshot with
+                the same nonce can continue it.
 
         Raises:
             ForeignJournal: it was written by another role, deployment, configuration, partition or key.
-            AlteredGenesis: nobody who had the key wrote it.
-            NewerJournal: it is of a version or a schema generation that this release does not know.
+            AlteredGenesis: it was not written with the zone's key.
+            NewerJournal: this release does not know its version or schema generation.
         """
         _, found = self._decode(value, "Genesis")
         if found["edition"] > codec.NEWEST_GENERATION:
@@ -311,7 +310,7 @@ class Chain:
             if found[name] != wanted:
                 raise ForeignJournal(
                     f"journal {who.journal[0]}/{who.journal[1]}: expected {name} {_shown(wanted)}, "
-                    f"found {_shown(found[name])}; use the configuration and keys that it was begun with, "
+                    f"found {_shown(found[name])}; use the configuration and keys with which it was begun, "
                     f"or a new deployment name"
                 )
         if checkable:
@@ -323,7 +322,7 @@ class Chain:
         self.schema_generation = max(self.schema_generation, found["edition"])
 
     def _require_noise_version(self, genesis: bytes) -> None:
-        """Refuse a first record that is not closed as this release closes one."""
+        """Refuse a first record whose chain digest is not that of this release."""
         place = "{}/{}".format(*self.identity.journal)
         closes = [version for version in range(1, NOISE_VERSION + 1) if self._begun_under(genesis, version)]
         if not closes:
@@ -357,13 +356,13 @@ class Chain:
         return codec.encode(name, record, self.schema_generation)
 
     def written(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The fields of a journal record that the chain's schema generation has."""
+        """The fields of a journal record without those that the chain's schema generation lacks."""
         return codec.narrow(self._schema, fields, self.schema_generation)
 
     def continued_by(self, value: bytes, last: bytes | None = None) -> bool:
-        """Whether bytes are closed as the record behind ``last`` is, or as the next one where that is None.
+        """Whether bytes end with the chain digest of the record behind ``last``, or of the next record if that is None.
 
-        What they say need not be known. Whoever has no key of the zone meets this by chance alone (2^-128).
+        The bytes need not be readable. Without the zone's key they pass by chance alone (2^-128).
         """
         previous = last[-CHAIN_BYTES:] if last is not None else self._digest if self.sequence >= 0 else BEGINNING
         # The key may have been rotated in a fold of which the record is still on its way.
@@ -375,8 +374,8 @@ class Chain:
         """Decode a journal record; this does not check whether it continues the chain.
 
         Raises:
-            NewerJournal: it continues the chain, in a version or a schema generation that this release does not know.
-            UnknownRecord: it is of such a one, and does not continue the chain.
+            NewerJournal: it continues the chain, and this release does not know its version or schema generation.
+            UnknownRecord: the same of a record that does not continue the chain.
             CodecError: it is no journal record.
         """
         name, fields = self._decode(value, self._schema, "Genesis")
@@ -394,9 +393,7 @@ class Chain:
 
         Args:
             value: the journal record.
-            positions: the journaled watermark: where the lows of the next record must begin.
-
-        Raises:
+            positions: the journaled watermark: the next record's ranges must begin there. Raises:
             OffChain: sequence, lows or chain digest do not continue.
         """
         entry, fields = self.read(value)
@@ -411,10 +408,10 @@ class Chain:
         return fields
 
     def accept(self, value: bytes, positions: Mapping[TopicPartition, int]) -> dict[str, Any]:
-        """Move on by a record of the journal, if it continues the chain.
+        """Advance by a record of the journal, if it continues the chain.
 
         Raises:
-            OffChain: it does not (see `check`); nothing has changed then.
+            OffChain: it does not (see `check`); nothing is changed.
         """
         fields = self.check(value, positions)
         self._digest = value[-CHAIN_BYTES:]
@@ -422,15 +419,18 @@ class Chain:
         return fields
 
     def rotate_to(self, digester: Digester) -> None:
-        """Use another key for the digests of all further records; the last record under the old key announced it."""
+        """Use another key for the digests of all further records.
+
+        The last record under the old key has announced it.
+        """
         self._digester_before, self.digester = self.digester, digester
 
     def dump(self) -> dict[str, Any]:
-        """The chain's place, for a snapshot."""
+        """The chain's position, for a snapshot."""
         return {"sequence": self.sequence, "digest": self._digest, "nonce": self.genesis_nonce}
 
     def resume(self, place: Mapping[str, Any]) -> None:
-        """Return to a dumped place of the same journal.
+        """Restore a dumped position of the same journal.
 
         Raises:
             ForeignJournal: the snapshot was made on another journal (another genesis nonce).
@@ -482,7 +482,7 @@ _Replay: TypeAlias = Callable[[_Chained, bytes, Sequence[InputSlice]], Step]
 
 @contextmanager
 def generation_of(chain: Chain, value: bytes) -> Iterator[None]:
-    """Write in the schema generation of a journal record, whichever one this worker writes itself."""
+    """Write in the schema generation of a journal record instead of this worker's own."""
     own, chain.schema_generation = chain.schema_generation, chain.read(value)[0].schema_generation
     try:
         yield
@@ -491,9 +491,9 @@ def generation_of(chain: Chain, value: bytes) -> Iterator[None]:
 
 
 def in_its_generation(replay: _Replay[_Chained]) -> _Replay[_Chained]:
-    """Make a `Machine.replay` write in the schema generation of the journal record that it is given.
+    """Make a `Machine.replay` write in the schema generation of the journal record that it replays.
 
-    So it gives the bytes that were released, whichever schema generation this worker writes itself.
+    So it gives the released bytes, whatever this worker's own schema generation is.
     """
 
     @wraps(replay)
@@ -514,9 +514,9 @@ class Batch:
     Attributes:
         inputs: what the journal record covers.
         input_digest: of the records in it (16 bytes).
-        fields: of the journal record, beside its head.
-        outputs: what is sent once the record stands.
-        epoch: of the noise.
+        fields: of the journal record, without its head.
+        outputs: records that are sent after the journal record was acknowledged.
+        epoch: epoch of the noise.
     """
 
     inputs: Sequence[InputRange]
@@ -528,12 +528,12 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Rounding:
-    """Which fields of a record may differ by a rounding; what the journal holds stands then.
+    """The fields of a record that may differ by a rounding. The journaled values then count.
 
     Attributes:
         floats: numbers and packed arrays of them, by field, with their numpy types.
-        margin: relative, and absolute, difference that they may have.
-        digests: fields that are digests of such arrays, so that they differ where those do.
+        margin: largest relative and absolute difference.
+        digests: fields that are digests of such arrays and differ with them.
     """
 
     floats: Mapping[str, str] = field(default_factory=dict)
@@ -551,19 +551,19 @@ class Rounding:
 
 
 EXACT = Rounding()
-"""Nothing may differ."""
+"""Rounding of a role whose records must be equal."""
 
 
 def ranges_of(slices: Iterable[InputSlice]) -> tuple[InputRange, ...]:
-    """The ranges that slices cover."""
+    """The ranges of slices."""
     return tuple(InputRange(s.topic, s.partition, s.low, s.high) for s in slices)
 
 
 def covered(positions: Mapping[TopicPartition, int], slices: Sequence[InputSlice]) -> dict[TopicPartition, InputSlice]:
-    """One slice for every input in one order, empty ones included.
+    """One slice for every input, also empty ones, in a fixed order.
 
-    A journal record so names the whole watermark: a reader without the key sees from the lows alone whether
-    it continues what they have read.
+    So a journal record names the whole watermark, and a reader without the key can see from its lows whether it
+    continues the records before.
     """
     given = {(part.topic, part.partition): part for part in slices}
     return {
@@ -591,7 +591,7 @@ def append(chain: Chain, batch: Batch) -> bytes:
 
 
 class Replayed:
-    """A journal record that is replayed.
+    """A journal record in a replay.
 
     Attributes:
         fields: what it holds.
@@ -605,7 +605,7 @@ class Replayed:
         self._value: bytes | None = value
 
     def follow(self, batch: Batch, rounding: Rounding = EXACT) -> bytes:
-        """Advance by the record, which is given back, if a batch gives it again.
+        """Advance by the record if a batch gives the same one; returns the record.
 
         Raises:
             ReplayMismatch: it does not, or the record has been followed before; the chain is unchanged.
@@ -620,10 +620,10 @@ class Replayed:
         return value
 
     def require_followed(self) -> None:
-        """Refuse the end of a replay that did not give the record.
+        """Refuse to end a replay that has not given the record.
 
         Raises:
-            ReplayMismatch: it did not.
+            ReplayMismatch: it has not.
         """
         if self._value is not None:
             raise _mismatch(self._chain, self.fields, "end")
@@ -632,10 +632,10 @@ class Replayed:
 def require_same(
     chain: Chain, again: Mapping[str, Any], journaled: Mapping[str, Any], rounding: Rounding = EXACT
 ) -> None:
-    """Compare what a replay gives with the fields of the journal record that it follows.
+    """Compare the result of a replay with the fields of the journal record.
 
     Raises:
-        ReplayMismatch: a field is another one, and not by a rounding that is allowed.
+        ReplayMismatch: a field differs by more than an allowed rounding.
     """
     ours, theirs = (_flat(chain.written(one)) for one in (again, journaled))
     for name in ours:
@@ -653,12 +653,14 @@ def _mismatch(chain: Chain, journaled: Mapping[str, Any], name: str) -> ReplayMi
 
 @contextmanager
 def replaying(chain: Chain, value: bytes, positions: Mapping[TopicPartition, int]) -> Iterator[Replayed]:
-    """Replay a journal record: all that is written meanwhile is in its schema generation, as it was when it was sent.
+    """Replay a journal record.
+
+    Everything inside the ``with`` block is written in the record's schema generation, as it was sent.
 
     Args:
         chain: of the journal.
         value: the record.
-        positions: the journaled watermark: where the lows of the record must begin.
+        positions: the journaled watermark: the record's ranges must begin there.
 
     Raises:
         OffChain: the record does not continue the chain.

@@ -1,21 +1,20 @@
-"""Checkpoints: records at which a check of a journal may begin, and before which the journal may be deleted.
+"""Checkpoints: a check of a journal may begin at such a record, and the journal before it may be deleted.
 
-A checkpoint is one more record of a published state (`hushstream.engine.state.published`), sealed as its parts are and
-named by the same publication. It says which journal record the state ends with, which bytes the state is, and where the
-role's outputs ended when it was published: what lies behind those ends follows from later records, and is recomputed.
+A checkpoint is one more record of a published state (`hushstream.engine.state.published`). It is sealed like the parts
+of the state, and belongs to the same publication. It holds the last journal record of the state, a digest of the state,
+and the ends of the role's outputs at the time of publication. Outputs behind those ends follow from later records, and
+are recomputed. The checkpoint lies beside the state and not in the journal. A check needs the state itself, and a
+journal record could hold only its digest; besides, readers of older journals do not know such a record. The digest of
+the journal record ties state and journal together. This record stays in the journal (`hushstream.ops.trim`) and ends
+with the chain's head; a state counts only while the journal holds the record. The sum of charges is in the state, so
+budgets go on from it. How far a journal has released is in the marks, which are kept for ever and are never older than
+a checkpoint. So a rolled back journal is refused after a checkpoint as before.
 
-It lies beside the state, and not in the journal, since there the state itself has to be found as well: a journal record
-would hold its digest alone, and journals that were begun before would hold records that no reader of theirs knows. What
-ties the two together is the digest of the very journal record, which stays in the journal (`hushstream.ops.trim`) and
-closes with the chain's head: a state counts only while the journal holds it. The sum of what was charged is in the
-state, as it is what the next release is refused by; how far was released stands in the marks, which are kept for ever
-and are never older than a checkpoint: so what refuses a journal that was rolled back does not begin anew with one.
-
-Whoever runs the broker has no key of the zone. They can make no checkpoint and alter none; they can withhold one, or
-show an older one, whole. From an older one the rest of the journal is replayed and compared, which costs time; where
-that rest is deleted, it is refused. A journal that ends earlier than marks say is refused whatever it began with. So no
-checkpoint spends an allowance or a budget again. For a role without a key (an aggregator), whose journal anybody could
-write who may write its topic, the same holds of its states: there only the broker's access rules protect both.
+The broker's operator has no key of the zone, and so can make or alter no checkpoint. They can withhold one, or present
+an older one. From an older checkpoint the rest of the journal is replayed and compared, which only costs time; if that
+rest is deleted, the checkpoint is refused. A journal that ends earlier than marks say is always refused. So no
+checkpoint spends an allowance or a budget twice. A role without a key (an aggregator) has no such protection: anybody
+with write access to its topics could write its journal and its states. Only the broker's access rules protect both.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ class Checkpoint:
     Attributes:
         sequence: of the journal record that the state ends with.
         journal_offset: where the journal goes on after that record.
-        record: `hushstream.engine.state.published.record_digest` of it, which closes with the chain's head.
+        record: `hushstream.engine.state.published.record_digest` of it; the record ends with the chain's head.
         state: digest of the published state.
-        ends: topic, partition and end of everything that the role writes to besides its journal: whatever follows from
-            records up to ``sequence`` was there, but for what a later owner repeats.
+        ends: topic, partition and end of each output of the role without its journal. All outputs of records up to
+            ``sequence`` are before these ends, except for repeats by a later owner.
     """
 
     sequence: int
@@ -65,16 +64,16 @@ class Checkpoint:
     def of(
         cls, sequence: int, journal_offset: int, record: bytes, state: bytes, ends: Mapping[TopicPartition, int]
     ) -> Self:
-        """With the ends by topic and partition."""
+        """A checkpoint from the ends by topic and partition."""
         named = ({"topic": topic, "partition": number, "offset": end} for (topic, number), end in sorted(ends.items()))
         return cls(sequence, journal_offset, record, state, tuple(named))
 
     @classmethod
     def read(cls, packed: bytes) -> Self:
-        """What was packed.
+        """Unpack a checkpoint.
 
         Raises:
-            HushstreamError: other bytes, or of another release's form.
+            HushstreamError: other bytes, or the form of another release.
         """
         fields = _FORM.read(packed)
         return cls(**{**fields, "ends": tuple(fields["ends"])})
@@ -84,6 +83,6 @@ class Checkpoint:
         return _FORM.write({**asdict(self), "ends": list(self.ends)})
 
     def end(self, source: TopicPartition) -> int | None:
-        """Where an output ended; None where that was not noted."""
+        """The end of an output; None if it was not noted."""
         found = (one["offset"] for one in self.ends if (one["topic"], one["partition"]) == source)
         return next(found, None)

@@ -1,18 +1,18 @@
-"""Release marks: they say how far a journal has released, so that an older copy of it is recognised (PRIVACY rule 7).
+"""Release marks say how far a journal has released, so that an older copy of it is recognised (PRIVACY rule 7).
 
-A journal that was rolled back, or replaced by a new one, would release other data under a budget that is spent, and
-users' allowances would be full again. So before anything that follows from a journal record leaves, a *mark* with the
-record's number is noted where every worker of the zone finds it. At every take-up the journal is compared with its
-mark.
+If a journal was rolled back, or replaced by a new one, its role would release other data although the budget is spent,
+and users would have their allowances again. So before the outputs of a journal record are sent, the worker writes a
+*mark* with the record's number, which all workers of the zone can read. A worker that takes up a partition compares its
+journal with the mark.
 
-A mark has a *generation*: how often an operator has accepted a journal that was refused. Only marks of the newest
-generation count, and they name one journal. So an accepted journal is compared with what it releases from then on, not
-with marks of the lost history, nor with those that a suspended worker of that history may still append.
+A mark has a *generation*: the number of times that an operator has accepted a refused journal. Only marks of the newest
+generation count, and they name one journal. So marks of a lost history do not count against an accepted journal, even
+if a suspended worker of that history appends more of them.
 
 A mark is sealed to its zone by a synthetic initialisation vector (Rogaway and Shrimpton 2006, deterministic
 authenticated encryption): the tag is a PRF of all fields, and the number is hidden under a PRF of the tag. Without a
 key of the zone nobody can make a mark, or learn how many records a zone has journaled. Whether a journal has released,
-and whether it paid, stands in clear, since the ledger is checked against it.
+and whether it has paid, is in clear, because the ledger is checked against it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 
 NEW = "new"
-"""In the place of a journal's name: one that has no record yet."""
+"""Replaces the name of a journal that has no record yet."""
 
 _OLDER = "the topics are an older copy"
 _TAG_BYTES = 16
@@ -37,7 +37,7 @@ _NUMBER_BYTES = 8
 
 
 class MarkUnreadable(HushstreamError):
-    """A mark was altered, is another's, or is under a key that is not at hand."""
+    """A mark was altered, belongs to another place, or its key is not available."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class Mark:
 
     Attributes:
         journal: its name.
-        sequence: the last record whose outputs may have been sent; 0 says that the journal was begun.
-        generation: how often an operator had gone on with a refused journal.
+        sequence: the last record whose outputs may have been sent; 0 if the journal has only begun.
+        generation: number of times that an operator had accepted a refused journal.
         accepted: whether it is the mark of such a decision.
         paid: whether the journal has sent an entry of a ledger.
     """
@@ -63,7 +63,7 @@ class MarkSeal:
     """Packs and opens the marks of one home partition of a role."""
 
     def __init__(self, deployment: str, role: str, partition: int, ring: KeyRing) -> None:
-        """Under the current key of the zone's key file; marks under every key that is kept are opened."""
+        """Seal under the current key of the zone's key file; open marks under any of its keys."""
         self._place = (deployment, role, partition)
         self._ring = ring
 
@@ -82,12 +82,12 @@ class MarkSeal:
     def unpack(self, value: bytes) -> Mark | None:
         """Open the record of a mark; None for one under a key that was destroyed.
 
-        A key is destroyed when its journals have turned to the next (`hushstream keys retire`), and a turn is
-        marked, whether or not something is released with it: a higher mark, under a later key, stands beside every
-        mark under a destroyed one.
+        A key is destroyed only after its journals have rotated to the next one (`hushstream keys retire`). Every
+        rotation is marked, also one without a release. So there is a higher mark under a later key for every mark under
+        a destroyed key.
 
         Raises:
-            MarkUnreadable: it is no mark, one of another place, was altered, or its key is not at hand.
+            MarkUnreadable: it is no mark, it was altered, it belongs to another place, or its key is not available.
         """
         try:
             _, fields = codec.decode(value, frozenset({"ReleaseMark"}))
@@ -116,13 +116,14 @@ class MarkSeal:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What marks say of the releases of a home partition. It does not depend on the journal.
+    """All that is known of the releases of a home partition without its journal.
 
     Attributes:
         shared: the marks in the zone's topic.
         noted: those on this worker's disk.
-        committed: what the group's commits say was sent: up to which record of which journal, in which generation.
-        signs: whatever else says that something was released or folded, in words; it counts where no mark does.
+        committed: what was sent according to the group's commits: up to which record of which journal, in which
+            generation.
+        signs: other signs that something was released or folded, in words; they count only if there is no mark.
     """
 
     shared: tuple[Mark, ...] = ()
@@ -132,24 +133,24 @@ class Standing:
 
     @property
     def generation(self) -> int:
-        """The newest generation of which the zone knows."""
+        """The newest known generation."""
         return max((mark.generation for mark in self.shared), default=0)
 
     @property
     def next_generation(self) -> int:
-        """That of a journal that an operator goes on with now: no mark of it is known anywhere yet."""
+        """The generation of a journal that an operator accepts now. No mark of it exists yet."""
         return max((mark.generation for mark in (*self.shared, *self.noted, *self.committed)), default=0) + 1
 
     def knows(self, journal: str) -> bool:
-        """Whether the zone knows a journal as the one that counts."""
+        """Whether a journal is the one that marks name."""
         return any(mark.journal == journal for mark in self._newest(self.shared))
 
     def highest(self, journal: str) -> int:
-        """The last record under which a journal may have released; 0 where none is known."""
+        """The last record whose outputs a journal may have sent; 0 if none is known."""
         return _highest(journal, self._newest((*self.shared, *self.noted, *self.committed)))
 
     def highest_shared(self, journal: str) -> int:
-        """The same, as far as the whole zone knows."""
+        """The same from the zone's topic alone."""
         return _highest(journal, self._newest(self.shared))
 
     def paid(self, journal: str) -> bool:
@@ -157,18 +158,20 @@ class Standing:
         return any(mark.paid for mark in self.shared if mark.journal == journal)
 
     def accepted_at(self, journal: str) -> int | None:
-        """Behind which record of a journal an operator went on last; None where none did.
+        """The record behind which an operator last accepted a journal; None if nobody did.
 
-        An epoch that is requested there stays requested until the journal itself holds the record that opens it
-        (`hushstream.engine.noise.epochs`), whatever was released since.
+        An epoch that was requested there stays requested until the journal holds the record that opens it
+        (`hushstream.engine.noise.epochs`), whatever is released before.
         """
         accepted = [m.sequence for m in self._newest(self.shared) if m.accepted and m.journal == journal]
         return max(accepted, default=None)
 
     def incarnations(self, before: int) -> int:
-        """How many generations before ``before`` have paid: each is an incarnation that may be lost with its journal.
+        """Number of generations before ``before`` that have paid.
 
-        One of which no mark can be read counts: its marks were lost, or are under a key that was destroyed.
+        Each is an incarnation that may be lost with its journal.
+
+        A generation without a readable mark counts: its marks are lost, or under a destroyed key.
         """
         return sum(self._has_paid(generation) for generation in range(before))
 
@@ -178,11 +181,11 @@ class Standing:
         return not marks or any(mark.paid and mark.sequence > begun.get(mark.journal, 0) for mark in marks)
 
     def suspicion(self, journal: str | None, sequence: int) -> str:
-        """Why a worker must refuse to continue a journal, in words; empty where it may continue it.
+        """Why a worker must refuse to continue a journal, in words; empty if it may continue it.
 
         Args:
-            journal: its name; None for one without a record, which would be begun.
-            sequence: the record at which it ends; 0 for one that was only begun.
+            journal: its name; None for a journal without a record.
+            sequence: its last record; 0 if it has only begun.
         """
         if any(not self.shared or mark.generation > self.generation for mark in self.noted):
             return "this worker's disk holds marks that the topic lacks: the topics are an older copy, or were emptied"
@@ -215,7 +218,7 @@ def _highest(journal: str, marks: Iterable[Mark]) -> int:
 
 
 def read_public(value: bytes) -> Mark:
-    """The public part of a mark, for readers without the zone's key. The number of the record reads 0 there.
+    """The public part of a mark, for readers without the zone's key. The number of the record is 0 in it.
 
     Raises:
         MarkUnreadable: it is no mark.
@@ -240,7 +243,7 @@ def _public_fields(mark: Mark, deployment: str, role: str, partition: int) -> di
 
 
 def _hidden(key: Key, tag: bytes, number: bytes) -> bytes:
-    """Hide a number, or show it again."""
+    """Encrypt a number, or decrypt it."""
     pad = key.prf("release-mark-number", tag)
     return bytes(one ^ other for one, other in zip(number, pad, strict=False))
 

@@ -1,11 +1,11 @@
-"""Notes that operators write about a role's logs. They stand in its journal, and are no part of the chain.
+"""Notes of operators about a role's logs. They are records of its journal, but not of the chain.
 
-A note changes no state and continues no record: every reader of the chain skips it. It is made under the key of the
-role's zone, so write access to the topic alone does not let anybody say that records were lost, or that others are
-foreign. A role without a key makes it under the public one, as it does its journal.
+A note changes no state and continues no record: every reader of the chain skips it. It is sealed under the key of the
+role's zone. So nobody with write access to the topic alone can say that records were lost, or that others are foreign.
+For a role without a key, notes are made under the public key, as its journal is.
 
-There are two kinds of notes: input was deleted before it was folded and the role goes on without it (`LOST`), and
-records of the role's own topic are nobody's (`FOREIGN`).
+There are two kinds of notes. `LOST`: input was deleted before it was folded, and the role goes on without it.
+`FOREIGN`: records of the role's own topic were written by nobody of the deployment.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Note:
         kind: `LOST` or `FOREIGN`.
         source: topic and partition.
         low, high: ``low <= offset < high``.
-        after_ms, before_ms: log times between which the records were appended, as far as is known.
+        after_ms, before_ms: log times between which the records were appended, if known.
     """
 
     kind: str
@@ -58,7 +58,7 @@ class Note:
 
 
 def read_without_key(value: bytes, deployment: str, role: str, partition: int) -> Note | None:
-    """A note about this partition as it stands there; it is not checked who wrote it. None for any other record."""
+    """A note about this partition, without a check of its writer. None for any other record."""
     try:
         _, fields = codec.decode(value, frozenset({"OperatorNote"}))
     except CodecError:
@@ -79,7 +79,7 @@ class NoteSeal:
     """Packs and opens the notes of one home partition of a role."""
 
     def __init__(self, deployment: str, role: str, partition: int, ring: KeyRing) -> None:
-        """Under the current key of the ring; notes under every key that is kept are opened."""
+        """Seal under the current key of the ring; open notes under any of its keys."""
         self._place = (deployment, role, partition)
         self._ring = ring
 
@@ -96,7 +96,7 @@ class NoteSeal:
         return codec.encode("OperatorNote", fields)
 
     def unpack(self, value: bytes) -> Note | None:
-        """Open the record of a note; None for anything else, whoever made it."""
+        """Open the record of a note; None for anything else."""
         try:
             _, fields = codec.decode(value, frozenset({"OperatorNote"}))
             key = self._ring.named(fields["key_id"])

@@ -1,4 +1,4 @@
-"""Which journal a packed state belongs to, and how far that journal has come."""
+"""The journal that a packed state belongs to, and the journal's position."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hushstream.engine.system import Core, DeploymentValues
 from hushstream.schemas.errors import HushstreamError
 
 OWNER = {"deployment": "string", "config_digest": "bytes", "partition": "int", "chain": CHAIN_STATE}
-"""Avro fields: whose state it is, and how far its journal has come."""
+"""Avro fields: owner of the state, and position of its journal."""
 
 
 class Owner(Protocol):
-    """A machine, as far as its state names it."""
+    """The attributes of a machine that its state names."""
 
     chain: Chain
 
@@ -38,10 +38,10 @@ def dump_owner(machine: Owner) -> dict[str, Any]:
 
 
 def restore_owner(machine: Owner, state: dict[str, Any]) -> None:
-    """Return to a dumped place of the journal.
+    """Restore a dumped position of the journal.
 
     Raises:
-        HushstreamError: it is of another partition, deployment or configuration.
+        HushstreamError: the state belongs to another partition, deployment or configuration.
         ForeignJournal: it was made on another journal.
     """
     found = (state["partition"], state["deployment"], state["config_digest"].hex())
@@ -52,5 +52,5 @@ def restore_owner(machine: Owner, state: dict[str, Any]) -> None:
 
 
 def owner() -> Several:
-    """Whose state it is, and how far its journal has come: deployment, configuration, partition, chain."""
+    """State field: owner and position of the journal (deployment, configuration, partition, chain)."""
     return Several(OWNER, dump_owner, lambda role, values: restore_owner(role, dict(values)), saved=False)

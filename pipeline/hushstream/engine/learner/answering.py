@@ -1,8 +1,8 @@
-"""The part that all answering roles share: input logs, published models, and a journal that holds the answers.
+"""The part that all answering roles share. They read input logs and published models, and write answers to a journal.
 
 One journal record covers one batch. The role's own file shows what happens to a batch, in three steps: `begin` takes
-the inputs, the role goes through them and notes in the batch what they came to, and `end` writes the journal record. A
-replay begins with the record instead (`begin_again`), and ends with the comparison.
+the inputs. The role goes through them and notes answers, releases and counts in the batch. `end` writes the journal
+record. A replay begins with the record instead (`begin_again`), and ends with the comparison.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class AnsweredBatch:
 
     Attributes:
         sequence: of the journal record that covers it.
-        slices: one of every input, by where it lies.
-        letters: what makes dead letters.
+        slices: one slice of every input, by topic and partition.
+        letters: makes dead letters.
         journaled: on a replay, the fields of that record; else None.
-        releases: what is sent once the journal record stands.
+        releases: what is sent after the journal record was acknowledged.
         dead: dead letters.
         counts: events by outcome.
     """
@@ -59,7 +59,7 @@ class AnsweredBatch:
         self.letters = letters
 
     def refuse(self, reason: str, part: InputSlice, offset: int, row: int = WHOLE_RECORD) -> None:
-        """A dead letter; a record of an earlier batch (early feedback) is known by its place alone."""
+        """Write a dead letter. Of a record of an earlier batch (early feedback) only the position is known."""
         place = bisect_left(part.records, offset, key=attrgetter("offset"))
         found = place < len(part.records) and part.records[place].offset == offset
         value = part.records[place].value if found else b""
@@ -68,7 +68,7 @@ class AnsweredBatch:
 
 
 def only_reader() -> Several:
-    """The place in the one track of models that a role follows, as a field of its state."""
+    """State field: position in the one track of models that a role follows."""
     return Several(
         {"reader": READER},
         lambda role: {"reader": role.models[0].dump()},
@@ -83,24 +83,24 @@ ANSWERING: Mapping[str, Field] = {
     ),
     "models": only_reader(),
 }
-"""Fields of the state of a role that follows one track of models: whose it is, and how far it has come."""
+"""State fields of a role that follows one track of models: its owner and its positions."""
 
 
 class AnsweringRole(OwnsJournal, Declared):
-    """The part of `Machine` that follows from input logs of one partition, published models, and a journal of answers.
+    """The methods of `Machine` that every answering role shares.
 
     Attributes:
         system: the deployment.
         partition: the home partition.
         key: of the zone.
         inputs: the co-partitioned inputs.
-        journal: where the answers lie.
+        journal: the topic of answers.
         chain: of the journal.
-        letters: what makes dead letters.
+        letters: makes dead letters.
         models: readers of the tracks of published models.
         items: reader of the catalogue, where items have names.
         parts: reader of the parts of the first track's models, where a model is larger than a record.
-        read: up to which offset each input was folded.
+        read: next offset of each input.
         float_ties: see `Machine.float_ties`.
     """
 
@@ -125,7 +125,7 @@ class AnsweringRole(OwnsJournal, Declared):
 
         Args:
             system: the deployment.
-            identity: whose journal it is.
+            identity: identity of its journal.
             schema: of its records.
             inputs: the co-partitioned inputs, the home partition first.
             models: readers of the tracks of published models.
@@ -152,40 +152,40 @@ class AnsweringRole(OwnsJournal, Declared):
         return tuple(reader.topic for reader in self._followed())
 
     def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
-        """See `Machine.input_digest`: over all inputs of a batch at once."""
+        """See `Machine.input_digest`: one digest over all inputs of a batch."""
         return digest_records(self.key, slices)
 
     def positions(self) -> Mapping[TopicPartition, int]:
         return {**self.read, **{reader.topic: reader.position for reader in self._followed()}}
 
     def committed(self) -> Mapping[TopicPartition, int]:
-        """See `Machine.committed`: nothing is remembered beyond the journal, so it equals the positions."""
+        """See `Machine.committed`: it equals the positions, because every folded record is journaled."""
         return dict(self.read)
 
     def _followed(self) -> Sequence[ModelReader | PartReader | ItemReader]:
         return (*self.models, *(one for one in (self.parts, self.items) if one is not None))
 
     def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
-        """See `Machine.ready`: nothing waits here."""
+        """See `Machine.ready`: no record waits."""
         return slices
 
     def begin(self, slices: Sequence[InputSlice]) -> AnsweredBatch:
-        """The batch that these slices are; the next record of the journal covers it."""
+        """Begin a batch of these slices. The next journal record covers it."""
         return AnsweredBatch(self.chain.sequence + 1, covered(self.positions(), slices), self.letters)
 
     def begin_again(self, value: bytes, slices: Sequence[InputSlice]) -> AnsweredBatch:
-        """The batch that a journal record covers; after a `ReplayMismatch` the machine must be thrown away."""
+        """Begin the batch that a journal record covers. After a `ReplayMismatch` the machine must be discarded."""
         parts = covered(self.positions(), slices)
         fields = self.chain.accept(value, self.positions())
         return AnsweredBatch(self.chain.sequence, parts, self.letters, fields)
 
     def end(self, batch: AnsweredBatch, answers: Mapping[str, Any], epoch: int = 0) -> Step:
-        """Write the journal record that covers a batch, or compare it with the one that is replayed.
+        """Write the journal record of a batch, or compare it with the replayed one.
 
         Args:
-            batch: whose inputs were all taken.
-            answers: what the record says beside its head.
-            epoch: of the noise of what is released here.
+            batch: the batch, after all its inputs were taken.
+            answers: fields of the record without its head.
+            epoch: noise epoch of its releases.
 
         Raises:
             ReplayMismatch: the inputs give another record.

@@ -1,10 +1,9 @@
-"""Decodes what has arrived at a learner once, and decides how much of it may be folded now.
+"""Decodes the input of a learner once, and decides how much of it may be folded now.
 
 Contexts and phase ends may name a click (``after_click``). Their writer has seen that click acknowledged, so the click
-was in its log before the record that names it. If the log of clicks ends before the click although the log with the
-naming record holds that record, the click never existed: nothing waits for it any longer, and the fold refuses what
-names it. The fold asks no clock and no broker. It refuses a record if the clicks of its batch end before the click that
-it names, and the journal says which clicks those are.
+was in its log before the record that names it. If the log of clicks ends before this click, the click never existed:
+then the record waits no longer, and the fold refuses it. The fold reads no clock and no broker. It refuses a record if
+the clicks of its batch end before the named click, and the journal says which clicks belong to the batch.
 """
 
 from __future__ import annotations
@@ -21,48 +20,51 @@ import numpy as np
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.records import Awaited, InputRecord, InputSlice, TopicPartition
 from hushstream.schemas.columns import ContextColumns, gather_contexts
+from hushstream.schemas.context_columns import RowForm
 
 MAX_ROWS = 4096
-"""Contexts in one fold, so that its journal record stays within the broker's record size; no batch record of
-more rows is taken, because it could be decided but not journaled."""
+"""Largest number of contexts in one fold, so that its journal record stays within the broker's record size. A batch
+record with more rows is refused, because it could be decided but not journaled."""
 
 CLICK_CLOCK_MARGIN_MS = 30_000
-"""A context names a click that was acknowledged before it was sent. When clicks this much younger than the
-context have arrived and that one has not, no such click exists; the margin covers clocks of two brokers."""
+"""A context names a click that was acknowledged before it was sent. If clicks have arrived that are younger than the
+context by this margin, and the named one has not, it does not exist. The margin covers different clocks of two
+brokers."""
 
 
 @dataclass(slots=True)
 class DecodedContexts:
-    """A contexts slice as columns, with the refusal of every row that is not to be decided."""
+    """A slice of contexts as columns, with the reason for each row that is refused."""
 
     low: int
     high: int
     columns: ContextColumns
     refused: dict[int, str] = field(default_factory=dict)
     oversized: list[int] = field(default_factory=list)
-    """Offsets of batch records with more than `MAX_ROWS` rows; their rows are to be passed over."""
+    """Offsets of batch records with more than `MAX_ROWS` rows; their rows are skipped."""
     losses: list[tuple[int, int]] = field(default_factory=list)
-    """Where features are declared: of each row, see `FeatureSchema.losses`."""
+    """Losses of each row (`FeatureSchema.losses`), if features are declared."""
 
     def rows_of(self, part: InputSlice) -> range:
-        """Which of the rows are of records of a slice."""
+        """The range of rows that belong to records of a slice."""
         offsets = self.columns.offsets
         return range(bisect_left(offsets, part.low), bisect_left(offsets, part.high))
 
 
 class Arrivals:
-    """What has arrived of the inputs of one partition, and which records wait for a click.
+    """The input of one partition that has arrived and is not folded yet.
 
-    Contexts are decoded piece by piece: each record once, however often it is offered.
+    Some records of it wait for a click. Contexts are decoded in pieces, each record once, even if it is offered several
+    times.
 
     Attributes:
-        awaited: what the first record waits for that was held back last; None where none is.
+        awaited: what the first waiting record waits for, at the last `ready`; None if none waits.
     """
 
     def __init__(
         self, contexts: TopicPartition, clicks: TopicPartition, decode: Callable[[InputSlice], DecodedContexts]
     ) -> None:
-        """Begin without records. Where the log of ``clicks`` ends is not known yet; ``decode`` decodes a slice."""
+        """Begin without records. The end of the log of ``clicks`` is unknown; ``decode`` decodes a slice."""
         self._contexts, self._clicks = contexts, clicks
         self._decode = decode
         self._pieces: list[DecodedContexts] = []
@@ -71,7 +73,7 @@ class Arrivals:
         self._end = 0
 
     def over(self, part: InputSlice) -> Sequence[DecodedContexts]:
-        """The pieces that a slice of contexts lies in, in log order; the first and the last may reach beyond it."""
+        """The decoded pieces that cover a slice of contexts, in log order. The first and the last may be longer."""
         self.forget(part.low)
         if self._pieces and self._pieces[0].low > part.low:
             self._pieces.clear()
@@ -82,7 +84,7 @@ class Arrivals:
         return [piece for piece in self._pieces if piece.low < part.high]
 
     def forget(self, position: int) -> None:
-        """Drop the decoded pieces below an offset, since they were folded."""
+        """Drop the decoded pieces below an offset, after they were folded."""
         self._pieces = [piece for piece in self._pieces if piece.high > position]
 
     def ends_at(self, before: int, end: int) -> None:
@@ -95,15 +97,15 @@ class Arrivals:
     ) -> Sequence[InputSlice]:
         """The part of what has arrived that may be folded now.
 
-        Contexts wait for the click that they name, and a fold has at most `MAX_ROWS`. Where rows are left for the next
-        fold, so are the clicks and models of a later log time.
+        Contexts wait for the click that they name, and a fold has at most `MAX_ROWS`. If rows are left for the next
+        fold, clicks and models of a later log time are left, too.
 
         Args:
-            slices: what has arrived.
-            click_high: up to which offset clicks were folded.
-            latest_ms: log time of the youngest of them.
-            now_ms: up to which log time contexts were folded.
-            left: whether contexts that arrived are not among them: they are left for the next fold, too.
+            slices: the input that has arrived.
+            click_high: next offset of clicks.
+            latest_ms: log time of the youngest folded click.
+            now_ms: log time that contexts have reached.
+            left: whether other contexts have arrived that ``slices`` do not contain.
         """
         asked = next((part for part in slices if part.topic == self._contexts[0]), None)
         if asked is None:
@@ -118,7 +120,7 @@ class Arrivals:
         return [part for part in parts if part.high > part.low]
 
     def _ready_contexts(self, part: InputSlice, click_high: int, latest_ms: int) -> tuple[InputSlice, bool]:
-        """The contexts that may be folded, and whether rows are left only because a fold takes no more."""
+        """The contexts that may be folded, and whether rows are left only because of `MAX_ROWS`."""
         held = self.awaited
         if held is not None and held.at == part.low and held.offset >= click_high and latest_ms <= held.until_ms:
             # It waits on, which needs no decoding.
@@ -157,11 +159,13 @@ class Arrivals:
 
 
 def decode_checked(part: InputSlice, rules: ContextRules) -> DecodedContexts:
-    """Decode a slice of contexts, with the rules' refusal of rows that are not good."""
-    columns = gather_contexts(part.records, rules.width, rules.arms, rules.form)
+    """Decode a slice of contexts, and refuse invalid rows by the rules."""
+    schema = rules.features
+    form = None if schema is None else RowForm(schema.row_bytes, schema.digest)
+    columns = gather_contexts(part.records, rules.width, rules.arms, form)
     decoded = DecodedContexts(part.low, part.high, columns)
-    if rules.features is not None:
-        decoded.losses = rules.features.losses(columns.contexts.tobytes())
+    if schema is not None:
+        decoded.losses = schema.losses(columns.contexts.tobytes())
     if len(columns.offsets) > MAX_ROWS:
         rows_of = Counter(columns.offsets)
         decoded.oversized = [offset for offset, rows in rows_of.items() if rows > MAX_ROWS]

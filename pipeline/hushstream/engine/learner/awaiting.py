@@ -1,10 +1,12 @@
-"""Holds decisions whose reward is awaited; the row of a decision leaves when it has settled, whatever was rewarded.
+"""Holds decisions that wait for their reward.
 
-A row leaves if its arm was on screen, when the settle time of its decision has passed in log time, or at a phase end.
-Its reward is 0 if none has come by then. Log time is cut into spans as long as the settle time, and the rows decided in
-one span leave together. So whether a row leaves, when, and in which record depends only on what was shown, on the log
-times of contexts, and on phase ends. A reward, or the lack of one, changes the number in its own row and nothing else.
-That also holds for feedback before its context (`hushstream.feedback.memory`).
+The row of a decision leaves when it has settled, with or without a reward.
+
+The row of an arm that was shown leaves when the settle time of its decision has passed in log time, or at a phase end.
+Its reward is 0 if none has come by then. Log time is divided into spans as long as the settle time, and all rows
+decided in one span leave together. So only shown arms, log times of contexts, and phase ends determine which rows
+leave, when, and in which record. A reward, or a missing one, changes the number in its own row and nothing else. This
+also holds for feedback that comes before its context (`hushstream.feedback.memory`).
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ _EARLY: Mapping[EarlyOutcome, Outcome | JoinOutcome | Refusal] = {
 
 
 class AwaitedRow(Protocol):
-    """A decision whose reward is awaited: a tuple with these fields among others."""
+    """A decision that waits for its reward: a tuple with at least these fields."""
 
     @property
     def decided_ms(self) -> int: ...
@@ -53,7 +55,7 @@ RowT = TypeVar("RowT", bound=AwaitedRow)
 
 
 class OpenRows(Generic[RowT]):
-    """The rows of a partition whose reward is awaited, by event, in the order of their decisions."""
+    """The rows of a partition that wait for their reward, by event, in the order of their decisions."""
 
     __slots__ = ("_arms", "_due", "_rows", "_settle_ms")
 
@@ -68,7 +70,7 @@ class OpenRows(Generic[RowT]):
         return len(self._rows)
 
     def get(self, event_id: str) -> RowT | None:
-        """The row of an event; None where it does not wait."""
+        """The row of an event; None if there is none."""
         return self._rows.get(event_id)
 
     def add(self, event_id: str, row: RowT) -> None:
@@ -85,7 +87,7 @@ class OpenRows(Generic[RowT]):
         self._rows, self._due = {}, deque()
 
     def drop(self, user: str) -> None:
-        """Drop those of a user."""
+        """Drop the rows of a user."""
         theirs = {event_id for event_id, row in self._rows.items() if row.user == user}
         self._due = deque(due for due in self._due if due[1] not in theirs)
         self._rows = {event_id: row for event_id, row in self._rows.items() if event_id not in theirs}
@@ -96,11 +98,11 @@ class OpenRows(Generic[RowT]):
         """Add one piece of feedback to an open row. Only the first of each kind counts.
 
         Args:
-            row: of its event.
+            row: the row of the event.
             click: the feedback.
-            part: where it lies.
-            batch: what it comes in.
-            bad_reward: why the reward cannot count, if it cannot.
+            part: its slice.
+            batch: its batch.
+            bad_reward: why the reward is refused, if it is.
         """
         reason: str | None = None
         if row.user != click.user:
@@ -137,7 +139,7 @@ class OpenRows(Generic[RowT]):
         return self._shown(events, batch)
 
     def _shown(self, events: list[str], batch: Batch) -> list[tuple[str, RowT]]:
-        """Only what was shown decides whether a row leaves."""
+        """The rows that were shown: only these leave."""
         leaving = []
         for event_id in events:
             row = self._rows.pop(event_id)
@@ -153,7 +155,7 @@ def open_rows(
     pack: Callable[[Any, Any], Mapping[str, Any]],
     unpack: Callable[[Any, dict[str, Any]], Any],
 ) -> Several:
-    """The rows of a role that wait, as a field of its state.
+    """State field: the waiting rows of a role.
 
     Args:
         schema: Avro record of one row: ``event_id``, and the fields that ``pack`` gives.
@@ -175,7 +177,7 @@ def open_rows(
 def hold_early(
     early: ShownEarlyFeedback, click: FeedbackRow, part: InputSlice, batch: Batch, unfit: str | None
 ) -> None:
-    """Let feedback wait for its context, if nothing makes it ``unfit``."""
+    """Store feedback until its context comes, unless there is a reason in ``unfit``."""
     outcome = unfit or _EARLY[early.hold(click)]
     if isinstance(outcome, (Outcome, JoinOutcome)):
         batch.counts[outcome] += 1

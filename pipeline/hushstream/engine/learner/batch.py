@@ -1,19 +1,18 @@
-"""One batch of a learner: it merges the inputs in the order in which they count, and collects what they came to.
+"""One batch of a learner: it merges the inputs in a fixed order, and collects their results.
 
-Inputs are merged by log time; at equal log times clicks come first, then changes of the catalogue, then models,
-then contexts. A record with an
-earlier log time than its predecessor counts as if it had its predecessor's. A context that names a click
-(``after_click``) comes after that click if the click is at most `CLICK_CLOCK_MARGIN_MS` younger. Only contexts and
-phase ends advance log time, and with it everything that waits for log time; a click never does. So neither a click nor
-its absence changes what leaves this role, or when, or together with what. Feedback is in time if its own log time is
-before the deadline of its decision.
+Inputs are merged by log time; at equal log times clicks come first, then changes of the catalogue, then models, then
+contexts. If a record's log time is earlier than its predecessor's, it is treated as if it had the predecessor's log
+time. A context that names a click (``after_click``) comes after that click if the click is at most
+`CLICK_CLOCK_MARGIN_MS` younger. Only contexts and phase ends advance log time; a click never does. So neither a click
+nor a missing click changes which records leave this role, or when, or which of them leave together. Feedback is in time
+if its own log time is before the deadline of its decision.
 
-Therefore the ends of batches change nothing that leaves, as long as no batch holds a context while another input has
-earlier records left. `hushstream.agents.partition.schedule` sees to that, for logs that go on at a later log time than
-they were read to. Feedback that comes before its context waits in a capacity (`feedback.early_feedback`) that all users
-of a partition share. In a flood that fills it, one user's click may decide whether feedback of another user is lost; it
-never decides what leaves, or when. Where what leaves depends on early feedback, each user has a capacity of their own,
-and no reward takes part of it.
+Therefore the boundaries of batches change no output, if no batch holds a context while another input still has earlier
+records. `hushstream.agents.partition.schedule` ensures this, if the next records of a log have later log times than
+those read so far. Feedback that comes before its context waits in a store of limited capacity
+(`feedback.early_feedback`), which all users of a partition share. When a flood fills the store, one user's click may
+displace feedback of another user; it never changes which records leave, or when. In systems where early feedback does
+change this, each user has a capacity of their own, and rewards do not count against it.
 """
 
 from __future__ import annotations
@@ -49,17 +48,18 @@ from hushstream.schemas.columns import (
 )
 
 NEVER_MS = 1 << 63
-"""In place of the log time, or the offset, of what is not there: later than all that can be in a log."""
+"""Stands for the log time or offset of a record that does not exist; it is above all values in a log."""
 
 FLOAT_TIE_MARGIN = 1e-4
-"""On replay a journaled arm may differ from the recomputed one only if their scores are this close (another
-CPU's rounding); it is counted. Anything more is a change."""
+"""On replay a journaled arm may differ from the recomputed one only if the difference of their scores is within this
+margin (another CPU's rounding); such ties are counted. A larger difference is a mismatch."""
 
 MODEL, PUBLIC, REPEATED = 0, 1, 2
-"""How a row was answered: `Decisions.policies`. What everybody would get is the baseline of a user over quota."""
+"""How a row was answered: `Decisions.policies`. PUBLIC: a user over quota gets the baseline that everybody would
+get."""
 
 CERTAIN = WHOLE
-"""The propensity of an answer without chance, in units of 1e-9."""
+"""The propensity of an answer that was not drawn at random, in units of 1e-9."""
 
 _ANSWERS = (("arms", "<i4"), ("propensities", "<u4"))
 
@@ -74,7 +74,7 @@ class Clicks(NamedTuple):
 
 
 class Published(NamedTuple):
-    """A published model: its log time, the reader of its track, its record, and the slice that it lies in."""
+    """A published model: its log time, the reader of its track, its record, and its slice."""
 
     log_time_ms: int
     reader: ModelReader
@@ -83,7 +83,7 @@ class Published(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """A record of the catalogue that comes now: its log time, what it holds, and where it lies."""
+    """A record of the catalogue: its log time, its content, and its slice."""
 
     log_time_ms: int
     read: ReadChange
@@ -117,19 +117,19 @@ Item = Clicks | Published | Changed | Contexts | PhaseEnd | Forget
 def has_settled(due_ms: int, now_ms: int, settle_ms: int) -> bool:
     """Whether something due at ``due_ms`` of log time must leave at ``now_ms``.
 
-    Log time is cut into spans as long as it must settle, and all that fell due in one span leaves when the next but
-    one begins: together. What left for itself would tell by its time whose it is.
+    Log time is divided into spans as long as the settle time. All rows that fell due in one span leave together, one
+    full span after its end. If each row left by itself, its time would show whose it is.
     """
     return now_ms >= due_ms if not settle_ms else now_ms // settle_ms >= due_ms // settle_ms + 2
 
 
 class Batch(AnsweredBatch):
-    """A batch of one partition's inputs: `in_order` gives them, and the learner notes here what they came to.
+    """A batch of one partition's inputs: `in_order` yields them, and the learner notes their results here.
 
     Attributes:
         contexts, clicks, public: the inputs that are merged.
-        earlier: where feedback lies that waited for its context: its record is not at hand any more.
-        sent: slots or rows among the releases.
+        earlier: position of feedback that waited for its context; its record is no longer available.
+        sent: number of slots or rows among the releases.
         float_ties: see `Machine.float_ties`.
     """
 
@@ -143,10 +143,10 @@ class Batch(AnsweredBatch):
         """Begin a batch without answers.
 
         Args:
-            whole: what came in, and what is replayed.
-            pieces: decoded contexts that the slice of contexts lies in.
-            inputs: contexts, clicks, and what is public.
-            of: the deployment's digest, and how many arms it has.
+            whole: the batch with its slices, and the replayed record if any.
+            pieces: decoded contexts that cover the slice of contexts.
+            inputs: contexts, clicks, and public inputs.
+            of: the deployment's digest, and its number of arms.
         """
         super().__init__(whole.sequence, whole.slices, whole.letters, whole.journaled)
         self._pieces = pieces
@@ -164,15 +164,15 @@ class Batch(AnsweredBatch):
         self._policies = bytearray()
         self._versions: list[int] = []
         self._debits: list[dict[str, Any]] = []
-        """What the releases of noised sums were debited, in the order in which they were asked for."""
+        """Debits of the releases of noised sums, in order."""
 
     # Its inputs, in order.
 
     def in_order(self, now_ms: int) -> Iterator[Item]:
-        """Everything in the order in which it counts; what cannot count is refused on the way.
+        """Yield all inputs in their order; invalid ones are refused meanwhile.
 
         Args:
-            now_ms: the log time that contexts and phase ends have come to before this batch.
+            now_ms: log time that contexts and phase ends had reached before this batch.
         """
         part = self.contexts
         for reject in self.clicks.rejects:
@@ -205,7 +205,7 @@ class Batch(AnsweredBatch):
                     self.refuse(Refusal.TOO_MANY_ROWS, self.contexts, offset)
 
     def _runs(self, decoded: DecodedContexts, rows: range, now_ms: int) -> Generator[Item, None, int]:
-        """Runs of rows, each behind what comes before it; returns the log time of the last one."""
+        """Yield runs of rows, each after the inputs before it; returns the log time of the last one."""
         clicks, public, oversized = self.clicks, self.public, frozenset(decoded.oversized)
         columns = decoded.columns
         offsets, times_ms, after_clicks = columns.offsets, columns.timestamps_ms, columns.after_clicks
@@ -234,7 +234,7 @@ class Batch(AnsweredBatch):
         return now_ms
 
     def _before(self, log_time_ms: int, after_click: int = -1) -> Iterator[Clicks | Published | Changed]:
-        """What comes before a context or phase end of this log time that names this click."""
+        """Yield the inputs before a context or phase end with this log time and this named click."""
         clicks, public = self.clicks, self.public
         while public.next_ms <= log_time_ms:
             if clicks.next_ms <= public.next_ms:
@@ -269,7 +269,7 @@ class Batch(AnsweredBatch):
     # What cannot count.
 
     def late_click(self, after_click: int) -> Refusal | None:
-        """Whether a click that a record names never came."""
+        """Whether the click that a record names does not exist."""
         return Refusal.AFTER_CLICK_UNREACHABLE if after_click >= self.clicks.read_to else None
 
     def bad_baseline(self, decoded: DecodedContexts, row: int) -> Refusal | None:
@@ -285,14 +285,14 @@ class Batch(AnsweredBatch):
     # Answers.
 
     def as_journaled(self, decided: PastDecision, gap: Callable[[int, int], float]) -> PastDecision:
-        """What the journal holds for the next row, if the scores allow it; what was decided where nothing is replayed.
+        """The journaled answer of the next row, if the scores allow it; without a replay, the computed answer.
 
         Args:
-            decided: what the inputs give.
-            gap: how far scores must be off for another arm and its propensity to be the answer.
+            decided: the computed answer.
+            gap: by how much scores must differ to give the journaled arm and propensity.
 
         Raises:
-            ReplayMismatch: it is another answer, and not for a rounding.
+            ReplayMismatch: the answers differ by more than a rounding.
         """
         if self.journaled is None:
             return decided
@@ -317,12 +317,12 @@ class Batch(AnsweredBatch):
         self._versions.append(answer.model_version)
 
     def turn_away(self, decoded: DecodedContexts, row: int, past: PastDecision | None, reason: str | None) -> bool:
-        """Refuse a context, or answer it as its event was answered before; False where it is to be decided.
+        """Refuse a context, or repeat the answer of its event; False if it must be decided.
 
         Args:
-            decoded: the contexts that it is among.
-            row: its place there.
-            past: what was decided for its event; None of a new one.
+            decoded: the contexts.
+            row: index of this one.
+            past: the earlier decision for its event; None for a new event.
             reason: why it is refused, if it is.
         """
         columns = decoded.columns
@@ -335,7 +335,7 @@ class Batch(AnsweredBatch):
         return reason is not None or past is not None
 
     def repeat(self, event_id: str, past: PastDecision) -> None:
-        """Note the answer that an event has had before."""
+        """Note the earlier answer of an event again."""
         self.answer(event_id, past, REPEATED)
         self.counts[Outcome.REPEATED_CONTEXT] += 1
 
@@ -348,7 +348,7 @@ class Batch(AnsweredBatch):
         return asked
 
     def fields(self, log_time_ms: int, policy: str) -> dict[str, Any]:
-        """What the journal record says beside its head."""
+        """The fields of the journal record without its head."""
         propensities, policies = np.array(self._propensities, "<u4"), bytes(self._policies)
         explored = (propensities < WHOLE // 2) & (np.frombuffer(policies, np.uint8) == MODEL)
         self.counts[Outcome.EXPLORED] += int(explored.sum())
@@ -369,19 +369,19 @@ class Batch(AnsweredBatch):
 
 
 def _marks_of(piece: DecodedContexts, part: InputSlice) -> Sequence[PhaseEndMark | ForgetMark]:
-    """What lies among the contexts of a slice, in log order."""
+    """Phase ends and erasures among the contexts of a slice, in log order."""
     columns = piece.columns
     marks: list[PhaseEndMark | ForgetMark] = [*columns.phase_ends, *columns.forgets]
     return sorted((mark for mark in marks if part.low <= mark.offset < part.high), key=attrgetter("offset"))
 
 
 class FeedbackCursor:
-    """A cursor over the click records of a batch, oldest first; it takes each record as a whole.
+    """A cursor over the click records of a batch, oldest first. It takes whole records.
 
     Attributes:
-        part: where they lie.
-        rejects: what in them is no feedback.
-        next_ms: log time of the next one, or of a later-stamped one before it; `NEVER_MS` after the last.
+        part: their slice.
+        rejects: invalid parts of them.
+        next_ms: log time of the next one, or the largest before it; `NEVER_MS` after the last.
         next_offset: its offset; `NEVER_MS` after the last.
         latest_ms: log time of the last one that was taken.
         read_to: the offset after it.
@@ -391,7 +391,7 @@ class FeedbackCursor:
                  "part", "read_to", "rejects")  # fmt: skip
 
     def __init__(self, part: InputSlice, latest_ms: int) -> None:
-        """Decode a slice of clicks that follows on one of log time ``latest_ms``."""
+        """Decode a slice of clicks after clicks up to log time ``latest_ms``."""
         self.part = part
         columns = gather_feedback(part.records) if part.records else None
         self.rejects: Sequence[Reject] = () if columns is None else columns.rejects
@@ -405,7 +405,7 @@ class FeedbackCursor:
         self.next_ms, self.next_offset = self._times_ms[0], self._offsets[0]
 
     def take(self, log_time_ms: int, after_click: int = -1) -> Sequence[FeedbackRow]:
-        """The feedback in all that comes before a context of this log time that names this click; it is past then."""
+        """Take and return all feedback before a context with this log time and this named click."""
         taken = bisect_right(self._times_ms, log_time_ms, self._taken)
         if after_click >= 0:
             in_time = bisect_right(self._times_ms, log_time_ms + CLICK_CLOCK_MARGIN_MS, self._taken)
@@ -432,7 +432,7 @@ class PublicCursor:
         changes: tuple[ItemReader, InputSlice] | None = None,
         parts: tuple[PartReader, InputSlice] | None = None,
     ) -> None:
-        """Read every slice; a model that is not on its track's chain, or has not all its parts, is left out."""
+        """Read every slice. A model is left out if it is not on its track's chain, or if parts are missing."""
         found: list[Published | Changed] = []
         if changes is not None and changes[1].high > changes[1].low:
             found.extend(Changed(one.log_time_ms, one, changes[1]) for one in changes[0].read(changes[1]))
@@ -446,7 +446,7 @@ class PublicCursor:
         self.next_ms = self._items[0].log_time_ms if found else NEVER_MS
 
     def take(self) -> Published | Changed:
-        """The next one; the cursor moves behind it."""
+        """The next record; the cursor advances."""
         item = self._items[self._taken]
         self._taken += 1
         self.next_ms = self._items[self._taken].log_time_ms if self._taken < len(self._items) else NEVER_MS

@@ -1,5 +1,7 @@
-"""The catalogue of items at a learner. Every learner reads the whole topic (of its party, where each has one of its
-own), merged with its other inputs."""
+"""The catalogue of items at a learner.
+
+Every learner reads the whole topic (of its party, if each party has one), merged with its other inputs.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from hushstream.schemas.errors import HushstreamError
 
 
 class ReadChange(NamedTuple):
-    """A record of the topic: its log time and offset, the change in it, or why there is none."""
+    """A record of the topic: its log time and offset, and the change in it, or why it holds none."""
 
     log_time_ms: int
     offset: int
@@ -31,9 +33,9 @@ class ItemReader:
     """Follows the topic of items for one learner.
 
     Attributes:
-        topic: where changes lie.
+        topic: the topic of changes.
         position: the next offset to read.
-        catalogue: what they came to, as far as their turns were taken.
+        catalogue: the catalogue after all changes that were applied.
     """
 
     def __init__(self, rules: CatalogueRules) -> None:
@@ -44,19 +46,19 @@ class ItemReader:
         self._latest_ms = 0
 
     def read(self, part: InputSlice) -> Iterator[ReadChange]:
-        """Each record of a slice, in log order; a log time below its predecessor's counts as that one's."""
+        """Each record of a slice, in log order. A log time below the predecessor's is replaced by it."""
         for record in part.records:
             self._latest_ms = max(self._latest_ms, record.timestamp_ms)
             yield self._decoded(record)
         self.position = part.high
 
     def dump(self) -> bytes:
-        """Place and catalogue, for a snapshot."""
+        """Position and catalogue, for a snapshot."""
         place = json.dumps([self.position, self._latest_ms]).encode()
         return len(place).to_bytes(4, "little") + place + self.catalogue.dump()
 
     def load(self, dumped: bytes) -> None:
-        """Return to what `dump` gave.
+        """Restore what `dump` gave.
 
         Raises:
             HushstreamError: not such bytes.
@@ -80,7 +82,7 @@ class ItemReader:
 
 
 def catalogue_of(rules: CatalogueRules, part: InputSlice) -> Catalogue:
-    """The catalogue after a slice that begins where the topic begins. Changes that do not count are left out."""
+    """The catalogue after a slice from the beginning of the topic. Changes that do not count are left out."""
     reader = ItemReader(rules)
     for read in reader.read(part):
         if read.change is not None:
@@ -92,15 +94,15 @@ def catalogue_of(rules: CatalogueRules, part: InputSlice) -> Catalogue:
 def until_next_change(
     slices: Sequence[InputSlice], places: tuple[TopicPartition, TopicPartition], now_ms: int
 ) -> tuple[Sequence[InputSlice], bool]:
-    """The slices up to the first change of the catalogue behind the first context, and whether anything is cut.
+    """Cut slices at the first change of the catalogue behind the first context; also returns whether anything was cut.
 
-    So a batch decides under one version of the catalogue: that of all changes up to the end of its range, which its
-    journal record names. Changes at the log time of a context come before it.
+    So a batch decides under one version of the catalogue, after all changes up to the end of its range, and its journal
+    record names this range. Changes at the log time of a context come before it.
 
     Args:
-        slices: what has arrived.
-        places: which of them holds contexts, and which changes.
-        now_ms: up to which log time contexts were folded.
+        slices: the input that has arrived.
+        places: topic and partition of contexts, and of changes.
+        now_ms: log time that contexts have reached.
     """
     given = {(part.topic, part.partition): part for part in slices}
     asked, changes = (given.get(place) for place in places)

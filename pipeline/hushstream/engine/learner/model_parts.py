@@ -1,8 +1,8 @@
-"""Models that are larger than a record: their journal record on one topic, their arrays in parts on another.
+"""Models that are larger than a record: their journal record is on one topic, their arrays are in parts on another.
 
-A learner reads both whole, each in its own order. It takes a version up when the record and all parts are there,
-whichever came last; until then it goes on with the version before. The newest version takes the place of one that
-still waits: a set that never becomes whole is never used, and holds nothing up.
+A learner reads both topics completely. It uses a version when the record and all parts have arrived, in any order;
+until then it uses the version before. A newer version replaces one that still waits. So an incomplete set is never
+used, and delays nothing.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 
 CONTENT = "content"
-"""Under which name the joined parts lie among the fields of a model's record."""
+"""Name of the joined parts among the fields of a model's record."""
 
 _KEPT = 2
-"""Sets that are kept, whole or not, until the record that names them comes: the newest one and the one before."""
+"""Number of sets that are kept, complete or not, until the record comes that names them: the newest and the one
+before."""
 
 _PLACE = struct.Struct("<qq")
 _TIME = struct.Struct("<q")
@@ -40,7 +41,7 @@ class PartReader:
     """Follows the parts of one track of models, and joins them to their records.
 
     Attributes:
-        topic: where parts lie.
+        topic: the topic of parts.
         position: the next offset to read.
     """
 
@@ -55,11 +56,11 @@ class PartReader:
         self._waiting: Version | None = None
 
     def joined(self, versions: Iterable[Version], part: InputSlice) -> Iterator[Version]:
-        """The versions that are whole by now, with the joined parts among their fields (`CONTENT`).
+        """The versions that are complete now, with the joined parts among their fields (`CONTENT`).
 
         Args:
-            versions: on the chain, in its order, as far as they came since the last call.
-            part: a slice of the topic of parts, behind the one before.
+            versions: new versions on the chain since the last call, in order.
+            part: the next slice of the topic of parts.
         """
         self._read(part)
         waiting = () if self._waiting is None else (self._waiting,)
@@ -74,7 +75,7 @@ class PartReader:
             yield Version(self._latest_ms, version.record._replace(fields={**fields, CONTENT: found[1]}))
 
     def dump(self) -> bytes:
-        """Place, parts, and what waits for some; for a snapshot."""
+        """Position, parts, and versions that wait for parts, for a snapshot."""
         waiting = b""
         if self._waiting is not None:
             log_time_ms, record = self._waiting
@@ -83,7 +84,7 @@ class PartReader:
         return packed([_PLACE.pack(self.position, self._latest_ms), waiting, whole, self._sets.dump()])
 
     def load(self, dumped: bytes) -> None:
-        """Return to what `dump` gave."""
+        """Restore what `dump` gave."""
         place, waiting, whole, sets = unpacked(dumped)
         self.position, self._latest_ms = _PLACE.unpack(place)
         self._waiting = None

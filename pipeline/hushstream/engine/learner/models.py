@@ -16,7 +16,7 @@ _NOTED = 256
 
 
 class OnChain(NamedTuple):
-    """A Model record that counts: where it lies, its value, and its fields."""
+    """A model record on the chain: its position, value and fields."""
 
     offset: int
     value: bytes
@@ -24,22 +24,23 @@ class OnChain(NamedTuple):
 
 
 def aggregator_identity(system: Core[DeploymentValues], track: int) -> Identity:
-    """Whose journal the models of a track are."""
+    """The identity of the journal that holds the models of a track."""
     return Identity.of(system, "aggregator", "models", track)
 
 
 class ModelReader:
-    """Follows one line: yields the records on the chain, skips whatever else lies in the log."""
+    """Follows one track of models: yields the records on the chain, and skips all others."""
 
     def __init__(self, system: Core[DeploymentValues], track: int, name: str, schema: str) -> None:
-        """Follow ``models/track`` of a deployment, called ``name``; its versions are records of ``schema``."""
+        """Follow ``models/track`` of a deployment under ``name``; its versions are records of ``schema``."""
         self.track = name
         self.topic: TopicPartition = ("models", track)
         self.position = 0
         self.published_ms = 0
-        """Log time of the newest version that was read since a start; 0 before (not part of the state: for gauges)."""
+        """For gauges, not part of the state: log time of the newest version that was read since the start; 0 before."""
         self.foreign: deque[tuple[int, int]] = deque(maxlen=_NOTED)
-        """(offset, bytes) of the last records that were skipped since a start, as no chain holds them; for gauges."""
+        """For gauges: (offset, bytes) of the last records since the start that were skipped, because they are on no
+        chain."""
         owner = aggregator_identity(system, track)
         self._owner = (owner.deployment, owner.role, track)
         self._chain = Chain(owner, PublicDigester(), schema)
@@ -50,7 +51,7 @@ class ModelReader:
 
         Raises:
             ForeignJournal: the track was begun by another deployment or configuration.
-            NewerJournal: see `Chain.read`; a model that was passed over would be missed in every later decision.
+            NewerJournal: see `Chain.read`; a skipped model would be missing in every later decision.
         """
         for record in part.records:
             fields = self._accept(record)
@@ -64,12 +65,12 @@ class ModelReader:
         return self._chain.sequence > 0 and self._chain.is_last(value)
 
     def dump(self) -> dict[str, Any]:
-        """The reader's place, for a snapshot."""
+        """The reader's position, for a snapshot."""
         highs = [{"topic": t, "partition": p, "high": high} for (t, p), high in self._highs.items()]
         return {"position": self.position, "chain": self._chain.dump(), "highs": highs}
 
     def load(self, place: dict[str, Any]) -> None:
-        """Return to a dumped place."""
+        """Restore a dumped position."""
         self.position = place["position"]
         self._chain.genesis_nonce = bytes(place["chain"]["nonce"])
         self._chain.resume(place["chain"])

@@ -1,1 +1,1 @@
-"""What noise costs and how it is named: epochs, rotation of keys, spending and budgets."""
+"""Prices and addresses of noise: epochs, key rotation, spending and budgets."""

@@ -1,29 +1,29 @@
-"""The budget of a deployment: what a unit may pay in its life, and what each release asks of it.
+"""The budget of a deployment: what a unit may pay in its life, and what each release charges.
 
-A release asks two scopes together. Its *own* scope is one charge: an epoch of noise on a counter
-(``epoch/{partition}/{epoch}``), one window (``window/{partition}/{n}``), or all of a lift (``lift/{partition}``), with
-``/renewal/{n}`` behind it where noise was drawn anew over what had been released, and then ``/{nonce}`` where that was
-in a requested epoch (`hushstream.engine.noise.epochs`). An own scope holds one price, which the configuration fixes,
-and the releases that this price pays for. The *deployment* scope of the partition (``deployment/{partition}``) bounds
-what all charges together cost the same unit.
+A release is charged to two scopes together. Its *own* scope is one charge: an epoch of noise on a counter
+(``epoch/{partition}/{epoch}``), one window (``window/{partition}/{n}``), or all of a lift (``lift/{partition}``). The
+name ends with ``/renewal/{n}`` after a redraw, and then with ``/{nonce}`` if that was in a requested epoch
+(`hushstream.engine.noise.epochs`). An own scope holds one price, which the configuration fixes, and the releases that
+this price pays for. The *deployment* scope of the partition (``deployment/{partition}``) bounds what all charges
+together cost the same unit.
 
-Which charges add up, and which lie side by side:
+Some charges add up (sequential composition), others do not (parallel composition):
 
-* A trusted counter of rewards: an epoch that begins because inputs changed noises all rewards before it anew, so those
-  compose sequentially: each is charged to the deployment scope. One that a key rotation begins takes new rewards alone
-  and lies beside the one before. There is one counter, so one partition.
-* A counter for each user, in the learners: one epoch a partition. A user's contexts and clicks are in the partition
-  of their hash, so partitions hold different users, and each has the whole limit (parallel composition; McSherry
-  2009).
-* Windows of slots: a slot is in one window of one shuffler partition, whichever its report went to, so windows and
-  partitions lie side by side: the deployment scope is charged once, for all that the slots of one user cost together,
-  and again for every epoch that was requested after a suspected rollback, as slots that a lost branch released may be
-  released again. Partitions do share users here. The allowance that a user's edge keeps bounds the slots of that user
-  over all partitions, and the budget admits that allowance.
-* A lift beside slots is about the same users as their slots, so both compose sequentially. Each has one writer, and
-  the limit is divided between them beforehand (``lift``), as none can see what the other has spent. A user is in
-  one learner partition. (That two interactive mechanisms with fixed limits add up although they run at the same time:
-  Vadhan, Zhang 2023, and for Renyi and zCDP also Lyu 2022.)
+* A trusted counter of rewards: an epoch that begins because inputs changed adds new noise to all rewards before it.
+  Such epochs compose sequentially, and each is charged to the deployment scope. An epoch that a key rotation begins
+  contains new rewards alone, so it composes in parallel with the one before. There is one counter, so one partition.
+* A counter for each user, in the learners: one epoch for each partition. A user's contexts and clicks are in the
+  partition of their hash. So partitions hold different users, and each partition has the whole limit (parallel
+  composition; McSherry 2009).
+* Windows of slots: a slot is in one window of one shuffler partition, so windows and partitions compose in parallel.
+  The deployment scope is charged once, for the joint price of all slots of one user. It is charged again for every
+  epoch that was requested after a suspected rollback, because slots that a lost branch released may be released again.
+  Here partitions share users. The allowance, which a user's edge keeps, bounds the slots of that user over all
+  partitions, and the budget covers that allowance.
+* A lift beside slots is about the same users, so both compose sequentially. Each has its own writer, which cannot see
+  what the other has spent, so the limit is divided between them beforehand (``lift``). A user is in one learner
+  partition. (Two interactive mechanisms with fixed limits also compose when they run at the same time: Vadhan, Zhang
+  2023; for Renyi and zCDP also Lyu 2022.)
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ class BudgetConfig:
     """What a unit may pay in its life: a reward, or all slots (and the lift) of one user.
 
     Attributes:
-        epsilon: what all prices together may cost, with delta.
-        delta: what they may cost, with epsilon.
+        epsilon: limit of all prices together, with delta.
+        delta: see epsilon.
         filter: how prices compose: basic adds epsilons and deltas, zcdp adds rhos, renyi adds divergences at one order
             that is fixed beforehand.
-        lift: share of the limit that the lift may spend, over a hold-out or in the shadow.
+        lift: share of the limit that the lift of a hold-out or in shadow mode may spend.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -103,15 +103,15 @@ def filter_of(budget: BudgetConfig, share: Fraction = Fraction(1)) -> LimitFilte
 
 
 class ChargeKey(NamedTuple):
-    """The key of a charge: which one a release belongs to. Keys of one partition only grow.
+    """The key of a charge, by which releases belong to it. Keys of one partition only grow.
 
     Attributes:
-        epoch: of the noise; it never falls.
-        window: where every window is charged for itself, its number; it never falls.
-        redraw: how often noise was drawn anew until then over units that were released, or may have been: for each
-            time these units pay their price again. An epoch that a key rotation begins is no redraw: it draws no
-            noise over them.
-        nonce: of the last requested epoch, hexadecimal; empty where none was requested.
+        epoch: number of the noise epoch; it never falls.
+        window: number of the window, if every window is a charge; it never falls.
+        redraw: number of times so far that new noise was drawn over units that were released, or may have been; these
+            units pay their price again each time. An epoch that a key rotation begins is no redraw, because it contains
+            new units alone.
+        nonce: nonce of the last requested epoch, hexadecimal; empty if there was none.
     """
 
     epoch: int
@@ -122,21 +122,22 @@ class ChargeKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SpendingTerms:
-    """What the releases of one machine cost, and out of which limit; fixed by the configuration.
+    """Prices and limit of the releases of one machine, fixed by the configuration.
 
     Attributes:
         own: kind of the own scopes: ``epoch``, ``window`` or ``lift``.
-        price: what one charge costs its own scope; the scope is filled in.
-        releases: how many releases one charge pays for; None: any number.
-        steps: where each release of an epoch is charged for itself: what the releases up to and with each cost
-            together, the last one ``price``; empty where the first release pays for all.
-        life: what a redraw costs the deployment scope (the first release is one); the scope is filled in.
+        price: price of one charge in its own scope; the scope is filled in.
+        releases: number of releases that one charge pays for; None: any number.
+        steps: cumulative prices of the releases of an epoch, if each release is charged by itself; the last one is
+            ``price``. Empty if the first release pays for all.
+        life: price of a redraw in the deployment scope (the first release is one); the scope is filled in.
         deployment: kind of the deployment scope: ``deployment``, or ``deployment-lift``.
         limit: of the deployment scope.
         composition: the limit's filter.
 
-    A step adds what is missing to the price of the steps so far, so a scope never holds more than one price for each
-    redraw. A redraw adds the rest of the price of what was released before it: a lost branch may have released all.
+    A step is charged the difference to the previous cumulative price, so a scope never holds more than one price for
+    each redraw. A redraw also charges the rest of the price before it, because a lost branch may have released
+    everything.
     """
 
     own: Literal["epoch", "window", "lift"]
@@ -149,11 +150,11 @@ class SpendingTerms:
     steps: tuple[Debit, ...] = ()
 
     def price_up_to(self, window: int) -> Debit:
-        """What a charge costs its own scope up to and with one release; its step is the window of its place."""
+        """Price of a charge in its own scope up to and including one release, whose step is ``charge_key.window``."""
         return self.steps[min(window, len(self.steps) - 1)] if self.steps else self.price
 
     def life_up_to(self, redraws: int, window: int) -> tuple[int, ...]:
-        """What the deployment scope has paid after so many redraws in full, and another one up to and with a step."""
+        """What the deployment scope has paid after some full redraws, and another one up to and including a step."""
         last = self.price_up_to(window) if self.steps else self.life
         whole, part = self.limit.price(self.life), self.limit.price(last)
         return tuple(redraws * one + begun for one, begun in zip(whole, part, strict=True))
@@ -180,32 +181,32 @@ class SpendingTerms:
 
     @property
     def fits(self) -> int:
-        """How many redraws the limit admits, the first release among them."""
+        """Number of redraws within the limit; the first release is one."""
         return largest_that(lambda redraws: self.limit.admits(times(self.limit.price(self.life), redraws)))
 
     @property
     def begun(self) -> int:
-        """How many steps of one more redraw the limit admits beside those that `fits` counts."""
+        """Number of steps of one more redraw within the limit, after those that `fits` counts."""
         return sum(self.limit.admits(self.life_up_to(self.fits, step)) for step in range(len(self.steps)))
 
     @property
     def most(self) -> tuple[int, ...]:
-        """The largest sum that the deployment scope comes to, redraws and a begun one together."""
+        """The largest sum of the deployment scope: all redraws, and one that is not complete."""
         if self.begun:
             return self.life_up_to(self.fits, self.begun - 1)
         return times(self.limit.price(self.life), self.fits)
 
     @property
     def ceiling(self) -> Cost:
-        """What all of that costs together."""
+        """The joint price of `most`."""
         return self.limit.cost(self.most)
 
 
 class OwnScope(NamedTuple):
-    """What the name of a charge's scope says.
+    """The parts of the name of a charge's own scope.
 
     Attributes:
-        partition: whose it is.
+        partition: the home partition.
         order: number of the epoch or window; 0 for a lift.
         redraw: see `ChargeKey.redraw`.
         nonce: see `ChargeKey.nonce`.
@@ -238,7 +239,7 @@ def times(price: tuple[int, ...], count: int) -> tuple[int, ...]:
 
 
 def largest_that(fits: Callable[[int], bool], most: int = 1_000_000) -> int:
-    """The largest whole number up to ``most`` for which a condition holds that holds up to somewhere, or 0."""
+    """The largest whole number up to ``most`` for which a monotone condition holds, or 0."""
     if fits(most):
         return most
     low, high = 0, most
@@ -256,13 +257,13 @@ def require_fits(count: int, what: str, least: Cost, budget: BudgetConfig) -> No
     """
     if not count:
         raise ConfigurationError(
-            f"privacy.lifetime: expected room for {what} at least ({least}), got {budget.filter} with {budget.limit}; "
-            f"allow more, or lower privacy.epsilon (or holdout.epsilon)"
+            f"privacy.lifetime: expected a limit that covers {what} at least ({least}), got {budget.filter} with "
+            f"{budget.limit}; raise it, or lower privacy.epsilon (or holdout.epsilon)"
         )
 
 
 def debit_fields(debit: Debit) -> dict[str, Any]:
-    """A debit as the records of journal and ledger hold it."""
+    """A debit in the form of journal and ledger."""
     return {
         "scope": debit.scope,
         "mechanism": debit.mechanism,
@@ -278,14 +279,14 @@ class BudgetFacts:
     """What a configuration's budget allows, before anything runs.
 
     Attributes:
-        budget: as configured; None: the limit is what the configuration plans.
-        limit: of the whole deployment, for one unit.
+        budget: as configured; None: the limit is the price of the plan.
+        limit: limit of one unit for the whole deployment.
         unit: what the limit is for, in words.
-        counted: what is planned and fits, in words, in the plural.
-        planned: how many are planned.
-        fits: how many the limit admits.
+        counted: what ``planned`` and ``fits`` count, in words, in the plural.
+        planned: planned number.
+        fits: number within the limit.
         released: what is released on a charge, in words.
-        releases: how many of them a charge pays for in a partition; None: any number.
+        releases: number of such releases that a charge pays for in a partition; None: any number.
     """
 
     budget: BudgetConfig | None
@@ -299,7 +300,7 @@ class BudgetFacts:
 
     @property
     def filter(self) -> FilterName:
-        """How prices are composed."""
+        """The filter that composes prices."""
         return "basic" if self.budget is None else self.budget.filter
 
     def as_json(self) -> dict[str, Any]:

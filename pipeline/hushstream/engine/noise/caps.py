@@ -1,5 +1,4 @@
-"""The setting that limits how much of one person is counted, and its largest value at which the guarantee still says
-something."""
+"""The setting that limits how many units of a person are counted, and its largest useful value."""
 
 from __future__ import annotations
 
@@ -12,12 +11,12 @@ from hushstream.privacy.promises.sentence import Prices
 
 
 def with_cap(promise: Guarantee, setting: str, life_of: Callable[[int], Prices]) -> Guarantee:
-    """The same guarantee; where it promises little for a whole life, with the largest number of units that helps.
+    """The same guarantee. If it promises little for a whole life, it also names the largest useful number of units.
 
     Args:
         promise: of the configuration.
-        setting: path of the setting that says how many units of a person there are.
-        life_of: both prices of a life of so many units; they grow with the number.
+        setting: path of the setting for the number of units of a person.
+        life_of: both prices of a life with a number of units; they grow with it.
     """
     units = promise.lifetime.units
     if units == 1 or life_of(units).weak is None or life_of(1).weak is not None:

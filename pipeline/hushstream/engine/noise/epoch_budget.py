@@ -1,8 +1,8 @@
-"""What a unit may pay over all epochs of noise of a continual counter, and the guarantee that follows for its releases.
+"""The price of all noise epochs of a continual counter for one unit, and the guarantee of its releases.
 
-An epoch prices all its releases together. When inputs have changed under a counter's journal, or a rollback is
-suspected, the next epoch draws new noise over what may have been released before it. So epochs compose sequentially,
-under the filter of the budget.
+An epoch has one price for all its releases. If a counter's inputs have changed, or a rollback is suspected, the next
+epoch draws new noise over units that may have been released before. So epochs compose sequentially, under the filter of
+the budget.
 
 Under zCDP or Renyi accounting a Gaussian counter is priced by its rho, and the tables' error beside it: let its noise
 in epoch i be off by t_i in total variation, so that the whole transcript is off by T = sum t_i from one drawn from
@@ -32,18 +32,18 @@ def epoch_terms(
     releases: int | None = None,
     steps: Sequence[Guarantee] = (),
 ) -> SpendingTerms:
-    """What an epoch costs, and out of which limit: the planned epochs' prices, within the budget where there is one.
+    """Price of an epoch, and its limit: the prices of the planned epochs, or the budget if there is one.
 
     Args:
-        one: of one epoch.
-        mechanism: as debits name it.
-        epochs: how many are planned.
+        one: guarantee of one epoch.
+        mechanism: its name in debits.
+        epochs: planned number.
         budget: as configured.
-        releases: how many an epoch's price pays for; None: any number.
-        steps: where each of them is charged for itself: of the releases up to and with each, the last one ``one``.
+        releases: number of releases that an epoch's price pays for; None: any number.
+        steps: cumulative guarantees of the releases, if each release is charged by itself; the last one is ``one``.
 
     Raises:
-        ConfigurationError: not even one epoch, or one step of it, fits.
+        ConfigurationError: not even one epoch, or one step of it, is within the budget.
 
     Guarantee:
         Steps compose as their rhos do, in an order and at prices that are fixed by the configuration; only where they
@@ -66,10 +66,10 @@ def epoch_terms(
 
 
 def over_epochs(one: Guarantee, terms: SpendingTerms) -> Guarantee:
-    """What all releases promise over all epochs that may be, one at least.
+    """The guarantee of all releases over all possible epochs, at least one.
 
-    The lifetime of a user, and one report against another where that costs more than one against none, are those of one
-    epoch as often as there may be epochs (basic composition).
+    The lifetime price of a user, and the price of replacing one report by another, are those of one epoch times the
+    number of epochs (basic composition).
     """
     most = terms.fits + bool(terms.begun)
     if most == 1:
@@ -90,7 +90,7 @@ def over_epochs(one: Guarantee, terms: SpendingTerms) -> Guarantee:
 
 
 def epoch_facts(terms: SpendingTerms, planned: int, budget: BudgetConfig | None, released: str) -> BudgetFacts:
-    """How many epochs the budget pays for; ``released`` says in words what is released on a charge."""
+    """Number of epochs that the budget pays for; ``released`` says in words what is released on a charge."""
     return BudgetFacts(
         budget=budget,
         limit=terms.ceiling if budget is None else budget.limit,
@@ -108,18 +108,18 @@ def _debit(one: Guarantee, mechanism: str, budget: BudgetConfig | None) -> Debit
 
 
 def _step(upto: Guarantee, price: Debit) -> Debit:
-    """The first step pays for the tables' error of all: that of a few, rounded up, could be above that of all."""
+    """The first step pays for the error of all tables, because the rounded error of a few could exceed that of all."""
     curve = (upto.rho_micro, *price.curve[1:]) if price.curve and upto.rho_micro is not None else ()
     return replace(price, cost=upto.cost, curve=curve)
 
 
 def often(cost: Cost, times_paid: int) -> Cost:
-    """What so many equal prices come to (basic composition)."""
+    """Sum of a number of equal prices (basic composition)."""
     return Cost(times_paid * cost.epsilon_micro, min(DELTA_ONE, times_paid * cost.delta_units))
 
 
 def _curve(one: Guarantee, budget: BudgetConfig | None) -> tuple[int, ...]:
-    """(rho, delta beside it) of an epoch where its rho is known and the budget's epsilon weighs the tables' error."""
+    """(rho, additional delta) of an epoch whose rho is known; the budget's epsilon scales the tables' error."""
     if one.rho_micro is None or budget is None:
         return ()
     most, own = epsilon_value(budget.limit.epsilon_micro), epsilon_value(one.cost.epsilon_micro)

@@ -2,13 +2,13 @@
 
 A worker that suspects a rollback of its journal requests an epoch, and gives it a nonce: random bytes. A number alone
 would not do: when the records of the first worker are lost, too, a second worker requests an epoch at the same place,
-with the same number and the same content. The nonce is part of the name of the charge that the epoch pays. So it
-stands in the journal record that opens the epoch, every replay of that record opens the same epoch, and the ledger
-tells the charges of two branches apart.
+with the same number and the same content. The nonce is part of the name of the epoch's charge. So it is in the journal
+record that opens the epoch, every replay of that record opens the same epoch, and the ledger distinguishes the charges
+of two branches.
 
 A request is open until the journal holds a record of the requested epoch. The zone's marks say behind which record an
-operator went on; the journal says which record opened the last requested epoch (`NoiseEpoch.opened_epoch_since`). What
-was sent meanwhile, and where the state comes from, make no difference.
+operator accepted the journal. The journal says which record opened the last requested epoch
+(`NoiseEpoch.opened_epoch_since`). Releases in between, and the origin of the state, do not matter.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ EPOCH = record(
 """Avro schema of `NoiseEpoch.dump`, for snapshots."""
 
 _ON_DISK = {"last_nonce": "doubt", "incarnations": "lives"}
-"""Attributes that a state has under another name."""
+"""Attributes that have another name in packed states."""
 
 
 @dataclass(slots=True)
@@ -48,15 +48,15 @@ class NoiseEpoch:
     """The current epoch of a machine's noise, and whether the next release opens another.
 
     Attributes:
-        number: of the epoch; it never falls.
-        redraws: how many epochs draw noise again over units that were released before, and so are paid for again. An
-            epoch that a key rotation begins is not among them.
-        last_nonce: of the last epoch that was requested and opened; empty before the first.
-        due: whether the next release opens an epoch: what was released cannot be released again, or something else
-            may have been released.
-        pending: nonce of the epoch that is requested and due; empty where an epoch is due for another reason.
-        incarnations: how many of this journal have paid before, as far as the request says; the epoch that opens pays
-            for one more.
+        number: number of the epoch; it never falls.
+        redraws: number of epochs that draw new noise over units that were released before, which are paid for again. An
+            epoch that a key rotation begins is not counted.
+        last_nonce: nonce of the last epoch that was requested and opened; empty before the first.
+        due: whether the next release opens an epoch, because a release cannot be reproduced, or other data may have
+            been released.
+        pending: nonce of the epoch that is requested and due; empty if an epoch is due for another reason.
+        incarnations: number of this journal's incarnations that have paid before, according to the request; the epoch
+            that opens pays for one more.
         opened: number of the journal record that opened the last requested epoch; 0 before the first.
     """
 
@@ -69,13 +69,13 @@ class NoiseEpoch:
     opened: int = 0
 
     def nonce(self, genesis_nonce: bytes) -> bytes:
-        """32 bytes that name its noise: the genesis nonce, or one made of the nonce of the last request."""
+        """32 bytes in the address of its noise: genesis nonce, or one derived from the nonce of the last request."""
         if not self.last_nonce:
             return genesis_nonce
         return hashlib.sha256(encode("hushstream epoch", genesis_nonce, self.last_nonce)).digest()
 
     def charge_key(self, window: int = 0) -> ChargeKey:
-        """The charge of what is released in this epoch."""
+        """The charge of releases in this epoch."""
         return ChargeKey(self.number, window, self.redraws, self.last_nonce.hex())
 
     def next_charge_key(self, window: int = 0) -> ChargeKey:
@@ -86,18 +86,18 @@ class NoiseEpoch:
 
     @property
     def _redraws_with_next(self) -> int:
-        """How many redraws the next epoch makes."""
+        """Number of redraws after the next epoch was opened."""
         return max(self.redraws + 1, self.incarnations)
 
     def opened_epoch_since(self, sequence: int) -> bool:
-        """Whether a requested epoch was opened behind a journal record; one that the budget refused counts, too."""
+        """Whether a requested epoch was opened behind a journal record, also one that the budget refused."""
         return self.opened > sequence
 
     def ask(self, nonce: bytes, incarnations: int = 0) -> None:
-        """Let the next release open an epoch under this nonce; of several requests the last one names it.
+        """Let the next release open an epoch under this nonce. Of several requests the last nonce counts.
 
-        A nonce that is still pending is replaced: this branch has released nothing under it, but a state that was kept
-        from before the rollback may hold a nonce under which another branch has released.
+        A pending nonce is replaced. This branch has released nothing under it; but if the state is from before the
+        rollback, another branch may have released under it.
 
         Args:
             nonce: random bytes.
@@ -125,9 +125,11 @@ class NoiseEpoch:
         self.incarnations = found.redraw if self.due else 0
 
     def adopt(self, number: int, scope: str, kind: str, sequence: int) -> None:
-        """Take over the epoch of a journal record whose release cannot be made again; the next release opens another.
+        """Take over the epoch of a journal record whose release cannot be reproduced.
 
-        An epoch that this machine did not open has drawn noise over everything again, so it counts as a redraw.
+        The next release opens another epoch.
+
+        An epoch that this machine did not open has drawn new noise over everything, so it counts as a redraw.
         """
         found = OwnScope.of(scope, kind)
         requested = bytes.fromhex(found.nonce)
@@ -145,7 +147,7 @@ class NoiseEpoch:
         self.due, self.pending, self.incarnations = False, b"", 0
 
     def rotate(self) -> None:
-        """Begin the epoch that follows on a key rotation; nobody pays again for it."""
+        """Begin the epoch after a key rotation. It is not charged again."""
         self.number += 1
 
     def dump(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What sums without noise promise: nothing. They leave where the data is public already, and nowhere else."""
+"""Sums without noise promise nothing. They are released only if the data is already public."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def exact_guarantee(
     contents: tuple[Content, ...],
     deployment: Deployment = "hosted",
 ) -> Guarantee:
-    """What is said of exact sums, in the form in which all others state their price; see `Guarantee`.
+    """The guarantee of exact sums, in the same form as all others; see `Guarantee`.
 
     Raises:
         BadGuarantee: none of the ``contents`` leaves without noise.

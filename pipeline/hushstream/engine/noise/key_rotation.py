@@ -1,13 +1,13 @@
-"""The key that a journal is under, and how it is rotated to the next one (PRIVACY rule 9).
+"""The key of a journal, and its rotation (PRIVACY rule 9).
 
-A journal record that closes a window or a step may name another key. Everything after that record is under the new
-key: the chain, the digests, the noise. The record itself is still under the key before, so only a holder of that key
-can rotate it. Readers follow the journal, not what their own key file says at the time. No window and no step is open
-at that point, so no digest and no sum is made under two keys.
+A journal record that closes a window or a step may name another key. Everything after that record is under the new key:
+the chain, the digests, the noise. The record itself is still under the old key, so only a holder of the old key can
+rotate it. Readers follow the journal, and not the present state of their own key file. No window and no step is open at
+that point, so no digest and no sum is made under two keys.
 
-What is released after a rotation is about input that came after it. The sums of before are kept as they were released,
-with their noise, and new sums are added to them under the new key. So each reward or slot is under one key only, and
-pays once (parallel composition), however often keys rotate.
+Releases after a rotation are about input after it. Earlier sums are kept with their noise, as they were released, and
+new sums under the new key are added. So each reward or slot is under one key only and pays once (parallel composition),
+however often keys rotate.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
 
 STAYS = b""
-"""What a journal record says when the key stays."""
+"""Value in a journal record that does not rotate the key."""
 
 
 class KeyInForce:
@@ -28,7 +28,10 @@ class KeyInForce:
     """
 
     def __init__(self, key: Key, ring: KeyRing | None = None) -> None:
-        """Begin under ``key``. A role whose keys come from a seed (in experiments) has no ring: its key stays."""
+        """Begin under ``key``.
+
+        A role whose keys come from a seed (in experiments) has no ring, and its key never rotates.
+        """
         self.key = key
         self._ring = ring
         self._newest = key.key_id if ring is None else ring.of(ring.current).key_id
@@ -40,7 +43,7 @@ class KeyInForce:
 
     @property
     def due(self) -> bytes:
-        """What the next closing record has to say: public id of the key file's current key, unless it is in force."""
+        """Value for the next closing record: public id of the key file's current key, or `STAYS` if it is in force."""
         return STAYS if self._newest == self.key.key_id else self._newest
 
     def rotate_to(self, key_id: bytes) -> Key:

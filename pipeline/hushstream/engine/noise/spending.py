@@ -1,11 +1,10 @@
-"""Decides before each release whether it may be made, and what it is debited.
+"""Decides before each release whether the budget allows it, and what it is debited.
 
-The answers follow from the configuration and from what was asked before. A replay gives the same answers, so they
-need no records of their own. A refusal changes no sum, and is given again for every further release of that charge:
-the steps of an epoch whose price was refused are withheld with it.
-
-A redraw that is charged also charges those before it that were not. A requested epoch may be the n-th incarnation of a
-journal that has lost the records of some before; these have released, so they are charged with it.
+The answers follow from the configuration and from earlier requests. A replay gives the same answers, so they need no
+records. A refusal changes no sum, and is repeated for every further release of that charge: if the price of an epoch is
+refused, all its steps are withheld. When a redraw is charged, earlier redraws that were not charged are charged with
+it. For instance, a requested epoch may be the n-th incarnation of a journal that has lost the records of earlier ones;
+these have released, too.
 """
 
 from __future__ import annotations
@@ -38,15 +37,14 @@ _NO_CHARGE = ChargeKey(-1)
 
 
 class Asked(NamedTuple):
-    """The answer to one release.
+    """The answer to a request for one release.
 
     Attributes:
-        debit: what the journal says was debited to the own scope: the price with the first release of a charge,
-            nothing for the releases that it covers (where each is charged for itself, what it adds), nothing where it
+        debit: the debit to the own scope for the journal: the price with the first release of a charge, nothing for the
+            other releases that it covers (or the difference, if each release is charged by itself), and nothing if it
             was refused.
-        refused: why nothing may be released; None when it may.
-        opens: whether this is the first answer for the charge, which the ledger's topic repeats: the price was
-            debited, or refused.
+        refused: why nothing may be released; None if it may.
+        opens: whether this is the first answer for the charge; the ledger's topic repeats it, debited or refused.
     """
 
     debit: Debit
@@ -59,7 +57,7 @@ class Spending:
 
     Attributes:
         terms: prices and limits.
-        redraws: how often the deployment scope has paid.
+        redraws: number of payments by the deployment scope.
     """
 
     def __init__(self, terms: SpendingTerms, partition: int) -> None:
@@ -71,10 +69,10 @@ class Spending:
         self._ledger = terms.ledger(partition)
         self._charge_key = _NO_CHARGE
         self._own_scope = terms.own_scope(partition, _NO_CHARGE)
-        """Of the charge that is open."""
+        """The own scope of the open charge."""
         self._charged = False
         self._newest = -1
-        """The newest redraw that was paid for."""
+        """The last redraw that was paid."""
 
     @property
     def spent(self) -> Cost:
@@ -82,13 +80,13 @@ class Spending:
         return self._ledger.spent(self._life_scope)
 
     def ask(self, charge_key: ChargeKey) -> Asked:
-        """Debit one release, before it is made.
+        """Debit one release before it is made.
 
         Args:
-            charge_key: the charge that it belongs to; never before the one that was asked last.
+            charge_key: its charge; never below the last one.
 
         Raises:
-            LedgerError: a charge that is closed.
+            LedgerError: the charge is closed.
         """
         own, life = self._debits(charge_key)
         opens = charge_key != self._charge_key
@@ -100,18 +98,18 @@ class Spending:
         return Asked(own, None, opens)
 
     def refusal(self, charge_key: ChargeKey) -> Exhausted | None:
-        """What the next release of a charge would be refused with; None where it would not. Changes nothing.
+        """Why the next release of a charge would be refused; None if it would not. Changes nothing.
 
         Raises:
-            LedgerError: a charge that is closed.
+            LedgerError: the charge is closed.
         """
         return self._ledger.refusal(self._debits(charge_key))
 
     def adopt(self, charge_key: ChargeKey) -> None:
-        """Add a charge that the journal says was paid, even above the limit, although its inputs no longer show it.
+        """Add a charge that was paid according to the journal, although inputs no longer show it, even above the limit.
 
         Raises:
-            LedgerError: a charge that is closed.
+            LedgerError: the charge is closed.
         """
         own, life = self._debits(charge_key)
         self._open(charge_key, own.scope)
@@ -134,7 +132,7 @@ class Spending:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take over a state.
+        """Restore a state.
 
         Raises:
             LedgerError: not the sums of such a ledger.
@@ -145,7 +143,7 @@ class Spending:
         self._ledger.resume({self._own_scope: _sums(state["own"]), self._life_scope: _sums(state["deployment"])})
 
     def _debits(self, charge_key: ChargeKey) -> tuple[Debit, Debit]:
-        """What a release asks of the own scope and of the deployment's, if it were the next one."""
+        """Debits of the next release to the own scope and to the deployment scope."""
         if charge_key < self._charge_key:
             raise LedgerError(f"spending: expected {self._charge_key} or a later charge, got {charge_key}")
         scope = self.terms.own_scope(self._partition, charge_key)
@@ -156,9 +154,9 @@ class Spending:
         return own, self._life(charge_key)
 
     def _life(self, charge_key: ChargeKey) -> Debit:
-        """What is missing in the deployment scope for the next release, in the units of its filter.
+        """Debit of the next release to the deployment scope, in the units of its filter.
 
-        A redraw that was paid for stays so: one before it asks for nothing.
+        A redraw before the last paid one costs nothing.
         """
         terms, scope = self.terms, self._life_scope
         wanted = terms.life_up_to(max(charge_key.redraw, self._newest), charge_key.window)

@@ -1,1 +1,1 @@
-"""The state of a role: what it holds between two records, declared once."""
+"""The state of a role between two records, declared once."""

@@ -1,4 +1,4 @@
-"""The state of a role, declared once: a role names each field and its form, and everything else follows from that.
+"""The state of a role, declared once: a role names each field and its form, and the engine derives the rest.
 
     class Counter(OneInput):
         state = State("a counter's state", 1, "CounterState", POSITION, leaf=integer(), leaves=raw(), known=known_ids())
@@ -17,6 +17,7 @@ import dis
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from types import CodeType, FunctionType
 from typing import Any, ClassVar, Protocol
 
@@ -29,7 +30,7 @@ from hushstream.feedback.memory import BoundedMap
 from hushstream.schemas.errors import HushstreamError
 
 FIXED = "follows from the deployment, the home partition and the keys, and never changes"
-"""Why an attribute is no state: whoever makes the role gives it the same value."""
+"""Reason why an attribute is no state: the constructor's caller gives it the same value after a restart."""
 
 Values = Mapping[str, Any]
 """Values on disk, by their names there."""
@@ -40,16 +41,16 @@ class Field(Protocol):
 
     @property
     def saved(self) -> bool:
-        """Whether a save point holds it; not where nothing changes it before its record stands."""
+        """Whether save points hold it. False if nothing changes it before its journal record was acknowledged."""
 
     def schema(self, name: str) -> Mapping[str, Any]:
-        """Its Avro types, by their names on disk; ``name`` is the attribute's."""
+        """Its Avro types, by their names on disk; ``name`` is the attribute."""
 
     def dump(self, role: Any, name: str) -> Values:
         """Its values on disk."""
 
     def load(self, role: Any, name: str, values: Values) -> None:
-        """Set the attribute to what `dump` gave.
+        """Set the attribute to the dumped value.
 
         Raises:
             HushstreamError: the values are of another deployment, partition, configuration or shape.
@@ -62,9 +63,9 @@ class Single:
 
     Attributes:
         avro: its type.
-        pack: from the attribute to the value on disk.
-        unpack: from the value on disk, and the attribute as a new role has it, to the attribute.
-        disk: its name on disk; that of the attribute unless given.
+        pack: converts the attribute to the value on disk.
+        unpack: makes the attribute from the value on disk and the attribute of a new role.
+        disk: its name on disk; by default that of the attribute.
         saved: see `Field.saved`.
     """
 
@@ -89,12 +90,12 @@ class Single:
 
 @dataclass(frozen=True, slots=True)
 class Several:
-    """A field with several values on disk, or one whose restoring needs the whole role.
+    """A field with several values on disk, or a field that needs the whole role to be restored.
 
     Attributes:
         avro: types by names on disk.
-        pack: from the role to the values on disk.
-        unpack: sets the role's attribute by the values on disk.
+        pack: makes the values on disk from the role.
+        unpack: sets the role's attribute from the values on disk.
         saved: see `Field.saved`.
     """
 
@@ -137,14 +138,14 @@ def listed(items: Any) -> Single:
 
 
 def whole_bytes(size: int) -> Single:
-    """A whole number from 0 of so many bytes, which may be beyond 64 bits."""
+    """An unsigned integer of a given number of bytes; it may have more than 64 bits."""
     return Single(
         "bytes", lambda value: value.to_bytes(size, "little"), lambda value, _: int.from_bytes(value, "little")
     )
 
 
 def rows(kind: str, *, disk: str = "") -> Single:
-    """An array: its numbers as type ``kind``; a new role's array says which shape and type it has in memory."""
+    """An array with items of type ``kind`` on disk; shape and type in memory are those of a new role's array."""
 
     def unpack(value: bytes, before: Any) -> Any:
         return np.frombuffer(value, kind).reshape(before.shape).astype(before.dtype)
@@ -153,12 +154,15 @@ def rows(kind: str, *, disk: str = "") -> Single:
 
 
 def known_ids() -> Single:
-    """Ids that were counted, for life. They grow only when a record stands, so that no save point needs them."""
+    """All ids that were ever counted.
+
+    They grow only after a journal record was acknowledged, so no save point holds them.
+    """
     return Single("bytes", lambda known: known.dump(), lambda value, _: KnownIds.load(value), saved=False)
 
 
 def recent_ids() -> Single:
-    """Ids that are known again, oldest first, up to a capacity."""
+    """Remembered ids, oldest first, up to a capacity."""
 
     def unpack(value: Iterable[str], before: BoundedMap[None]) -> BoundedMap[None]:
         known: BoundedMap[None] = BoundedMap(before.capacity)
@@ -170,11 +174,11 @@ def recent_ids() -> Single:
 
 
 def remembered(avro: Any, row: Callable[..., Any]) -> Single:
-    """What is remembered of past events, oldest first, up to a capacity.
+    """Remembered events, oldest first, up to a capacity.
 
     Args:
         avro: record of one event: ``event_id``, and the fields of ``row``.
-        row: the named tuple that is remembered of an event.
+        row: the named tuple for an event.
     """
 
     def pack(events: BoundedMap[Any]) -> Iterator[dict[str, Any]]:
@@ -190,7 +194,7 @@ def remembered(avro: Any, row: Callable[..., Any]) -> Single:
 
 
 def key_in_force() -> Several:
-    """Which of the zone's keys is in force, by its public id; the role goes on under it (``put_key``)."""
+    """The key in force, by its public id; restoring calls ``put_key`` of the role."""
     return Several(
         {"key_id": "bytes"},
         lambda role: {"key_id": role.key.key_id},
@@ -206,7 +210,7 @@ class Packs(Protocol):
         """Its value on disk."""
 
     def load(self, state: Any) -> None:
-        """Return to a dumped value."""
+        """Restore a dumped value."""
 
 
 def own_part(avro: Any = "bytes") -> Single:
@@ -221,7 +225,7 @@ def own_part(avro: Any = "bytes") -> Single:
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """A part of the role that packs itself into several values, which lie beside those of the other fields.
+    """A part of the role that packs itself into several values, beside those of other fields.
 
     Attributes:
         avro: types by names on disk.
@@ -277,7 +281,7 @@ class Table:
 
 
 def optional_part(what: str) -> Single:
-    """A part that some configurations lack: nothing is written then.
+    """A part that some configurations do not have; then nothing is written.
 
     Args:
         what: the part, for errors.
@@ -294,7 +298,10 @@ def optional_part(what: str) -> Single:
 
 
 def optional_record(avro: Any) -> Single:
-    """A part that some configurations lack: null is written then; the part packs itself (`Packs`) as a record."""
+    """A part that some configurations do not have; then null is written.
+
+    The part packs itself (`Packs`) as a record.
+    """
 
     def unpack(value: Any, before: Packs | None) -> Packs | None:
         if before is not None:
@@ -305,13 +312,13 @@ def optional_record(avro: Any) -> Single:
 
 
 def after(method: str) -> Several:
-    """No field: what a role makes anew, by this method, when the fields before it are restored."""
+    """No field on disk: calls this method of the role when the fields before it were restored."""
     return Several({}, lambda role: {}, lambda role, values: getattr(role, method)())
 
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """A part of the role with fields of its own (`DeclaresFields`), which lie beside those of the role.
+    """A part of the role with fields of its own (`DeclaresFields`), beside those of the role.
 
     Attributes:
         fields: those of the part.
@@ -338,26 +345,26 @@ class Inside:
 
 
 class InPortions(Field, Protocol):
-    """A field that is so large that it is packed a little at a time, while the role goes on folding."""
+    """A large field that is packed in portions, while the role goes on folding."""
 
     def portions(self, role: Any, name: str) -> Generator[None, None, Values]:
-        """As `Field.dump`: as the field is at the first step; to give it up, close it."""
+        """As `Field.dump`, in portions, for the value at the first step. Close the generator to cancel it."""
 
 
 class SavePoint(dict[str, Values]):
-    """The values of a role's fields at one moment, by attribute."""
+    """The values of a role's fields at one time, by attribute."""
 
 
 class State:
     """The declared state of a role.
 
     Attributes:
-        fields: by the attributes of the role, in their order on disk.
-        form: how it is packed.
+        fields: fields by attribute, in their order on disk.
+        form: the packed form.
     """
 
     def __init__(self, what: str, version: int, name: str, *shared: Mapping[str, Field], **own: Field) -> None:
-        """Declare.
+        """Declare a state.
 
         Args:
             what: names the state in errors.
@@ -381,7 +388,7 @@ class State:
         return self.form.write(_held(values))
 
     def portions(self, role: Any) -> Generator[None, None, bytes]:
-        """A role's state as bytes, packed a little at a time (see `hushstream.engine.machine.snapshot_portions`)."""
+        """A role's state as bytes, packed in portions (see `hushstream.engine.machine.snapshot_portions`)."""
         with ExitStack() as stack:
             large = [field.portions(role, name) for name, field in self._large.items()]
             for part in large:
@@ -398,19 +405,19 @@ class State:
         return {key: value for name, field in small for key, value in field.dump(role, name).items()}
 
     def restore(self, role: Any, packed: bytes) -> None:
-        """Return to a packed state.
+        """Restore a packed state.
 
         Raises:
             HushstreamError: damaged bytes, or those of another deployment, configuration or partition.
             OtherVersion: they are of another release.
-            ForeignJournal: they were made on another journal.
+            ForeignJournal: they belong to another journal.
         """
         values = self.form.read(packed)
         for name, field in self.fields.items():
             field.load(role, name, values)
 
     def save_point(self, role: Any) -> SavePoint:
-        """What `roll_back` needs; it holds nothing that changes afterwards."""
+        """The values that `roll_back` needs; later folds do not change them."""
         return SavePoint((name, _held(field.dump(role, name))) for name, field in self.fields.items() if field.saved)
 
     def roll_back(self, role: Any, saved: SavePoint) -> None:
@@ -420,7 +427,7 @@ class State:
 
 
 class DeclaresFields:
-    """A class with declared fields: whoever sets an attribute that is not declared cannot be imported.
+    """A class with declared fields. A subclass that sets an undeclared attribute cannot be imported.
 
     Attributes:
         fields: what is kept.
@@ -442,10 +449,10 @@ class DeclaresFields:
 
 
 class Declared:
-    """A class with a declared state: whoever sets an attribute that is not declared cannot be imported.
+    """A class with a declared state. A subclass that sets an undeclared attribute cannot be imported.
 
     Attributes:
-        state: what is kept; an object may keep less of it than its class declares.
+        state: the kept fields; an object may keep fewer than its class declares.
         derived: what is set and not kept, with the reason.
     """
 
@@ -492,7 +499,13 @@ def require_declared(cls: type, fields: Iterable[str]) -> None:
 
 def attributes_set(cls: type) -> set[str]:
     """The names of all attributes that the methods of a class, and of those before it, set on ``self``."""
-    return {name for one in cls.__mro__ for code in _methods(one) for name in _set_on_self(code)}
+    return {name for one in cls.__mro__ for name in _set_in(one)}
+
+
+@cache
+def _set_in(cls: type) -> frozenset[str]:
+    """The names of all attributes that the methods of this class alone set."""
+    return frozenset(name for code in _methods(cls) for name in _set_on_self(code))
 
 
 def _methods(cls: type) -> Iterator[CodeType]:
@@ -502,9 +515,13 @@ def _methods(cls: type) -> Iterator[CodeType]:
                 yield function.__code__
 
 
+_SETS = dis.opmap["STORE_ATTR"]
+
+
 def _set_on_self(code: CodeType) -> Iterator[str]:
     loaded: Any = None
-    for step in dis.get_instructions(code):
+    # Most methods set nothing, and listing their steps takes a start longer than most modules.
+    for step in dis.get_instructions(code) if _SETS in code.co_code[::2] else ():
         if step.opname == "STORE_ATTR" and loaded == "self":
             yield step.argval
         # A later Python loads two names by one instruction: the last one lies on top.
@@ -515,7 +532,7 @@ def _set_on_self(code: CodeType) -> Iterator[str]:
 
 
 def _held(values: Values) -> dict[str, Any]:
-    """Values that are made one by one when they are asked for, made now."""
+    """A list of lazily made values."""
     return {name: list(value) if isinstance(value, Iterator) else value for name, value in values.items()}
 
 

@@ -1,14 +1,14 @@
 """Every id that was ever counted in a partition, so that nothing is counted twice.
 
-There is no moment from which on an id may be forgotten: an edge that is taken back to an older copy numbers its slots
-anew however late that is, and a role that died between its release and its commit sends again whatever others sent
-meanwhile. So ids are kept for the life of a deployment, 8 bytes of each: a snapshot holds 0.8 MB of
-them for 100,000 ids and 8 MB for a million, memory a quarter more, and up to four times that while ids are merged.
+An id may never be forgotten. An edge that is restored from an older copy may repeat slot numbers at any later time, and
+a role that died between its release and its commit sends its records again. So ids are kept for the life of a
+deployment, with 8 bytes for each. A snapshot holds 0.8 MB for 100,000 ids and 8 MB for a million; memory holds a
+quarter more, and up to four times as much while ids are merged.
 
-**Half an id is enough.** It is never too little for privacy: equal ids have equal halves, so a repeat is always
-found. It may take a new id for a known one. Ids are digests under a key, so among n of them any two halves agree with a
-chance of at most n^2 / 2^65 (the union bound over n(n - 1)/2 pairs of 64-bit values): 2.8e-8 in all for a million
-ids of a partition. What is lost then is one slot or reward, whatever it holds: ids do not depend on content.
+**Half an id is enough.** Privacy needs no more: equal ids have equal halves, so a repeat is always found. A new id may
+be mistaken for a known one. Ids are digests under a key, so the probability that two halves of n ids agree is at most
+n^2 / 2^65 (the union bound over n(n - 1)/2 pairs of 64-bit values): 2.8e-8 in all for a million ids of a partition.
+Then one slot or reward is lost, independently of its content, because ids do not depend on content.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _RUN_BITS = 3
 class KnownIds:
     """A growing set of ids.
 
-    Halves lie sorted in one array, to which the young ones, a set, are merged when they are one in 16 of it (and at
-    least 1,024): so each takes part in 16 merges or so. Where each run of equal first bits begins is noted, so that an
-    id is looked for among about 8 halves.
+    Halves are in one sorted array. New ones are in a set, and are merged into the array when their number reaches 1/16
+    of it (and at least 1,024). So each half takes part in about 16 merges. An index holds the beginning of each run of
+    equal first bits, so a search looks at about 8 halves.
     """
 
     __slots__ = ("_merged", "_shift", "_starts", "_view", "_young")
@@ -46,7 +46,7 @@ class KnownIds:
         self._keep(np.empty(0, _HALF))
 
     def __len__(self) -> int:
-        """How many are known."""
+        """Number of ids."""
         return len(self._merged) + len(self._young)
 
     def __contains__(self, report_id: bytes) -> bool:
@@ -54,7 +54,7 @@ class KnownIds:
         return self._knows(_half(report_id))
 
     def add(self, report_id: bytes) -> bool:
-        """Know an id from now on; whether it was not known before."""
+        """Add an id; returns whether it is new."""
         half = _half(report_id)
         if self._knows(half):
             return False
@@ -65,12 +65,12 @@ class KnownIds:
         return True
 
     def dump(self) -> bytes:
-        """All of it as bytes; equal sets give equal bytes."""
+        """The set as bytes; equal sets give equal bytes."""
         return len(self).to_bytes(_COUNT_BYTES, "little") + self._all().tobytes()
 
     @classmethod
     def load(cls, dumped: bytes) -> KnownIds:
-        """The set that `dump` wrote.
+        """Restore the set that `dump` wrote.
 
         Raises:
             HushstreamError: not such bytes.
@@ -109,5 +109,5 @@ class KnownIds:
 
 
 def _half(report_id: bytes) -> int:
-    """The second half: the first one says which partition an id is for, so it is less than random within it."""
+    """The second half of an id. The first half also selects the partition, so within a partition it is less random."""
     return int.from_bytes(report_id[ID_BYTES // 2 :], "little")

@@ -1,4 +1,7 @@
-"""Packed state of a machine: a version and one Avro value behind a digest, so that damage is found first."""
+"""The packed state of a machine: a digest, a version and one Avro value.
+
+The digest is checked first, so that damage is found.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +23,15 @@ _VERSION_BYTES = 4
 
 PORTION_ITEMS = 256
 PORTION_BYTES = 1 << 16
-"""Items of an array that are packed in one go, and their bytes, about: well below a millisecond."""
+"""Bytes of array items that are packed in one step, about: this takes well below a millisecond."""
 
 
 class OtherVersion(HushstreamError):
-    """The state is intact, but of another release's form: the journal is to be read instead."""
+    """The state is intact, but in the form of another release. The worker must read the journal instead."""
 
 
 class _Part(NamedTuple):
-    """One field of a state: a schema of a record with this field alone, which is written as the field is."""
+    """One field of a state: the schema of a record with this field alone, which has the same encoding as the field."""
 
     name: str
     is_array: bool
@@ -42,8 +45,8 @@ class Form:
     Attributes:
         what: names the state in errors.
         version: of the form; raised with every change of the schema or of what a field means.
-        schema: Avro's, parsed.
-        parts: the same field by field, in order.
+        schema: the parsed Avro schema.
+        parts: the same for each field, in order.
     """
 
     what: str
@@ -53,7 +56,7 @@ class Form:
 
     @classmethod
     def of(cls, what: str, version: int, schema: dict[str, Any]) -> Form:
-        """With a schema that is not parsed yet."""
+        """A form from a schema that is not parsed yet."""
         known: dict[str, Any] = {}
         parts = []
         for field in schema["fields"]:
@@ -71,10 +74,10 @@ class Form:
         return _digest(value) + value
 
     def portions(self, state: Mapping[str, Any]) -> Generator[None, None, bytes]:
-        """Pack a state a little at each step; the last one returns it packed, as `read` takes it.
+        """Pack a state in steps; the last step returns the packed state, which `read` unpacks.
 
         Args:
-            state: as of `write`; a value of an array may be any iterable, which is gone through as it is packed.
+            state: as for `write`; the value of an array may be any iterable, which is consumed while it is packed.
         """
         pieces = [self.version.to_bytes(_VERSION_BYTES, "little")]
         hasher = _hasher()
@@ -110,7 +113,7 @@ class Form:
 
 
 def _pieces(part: _Part, value: Any) -> Iterator[bytes]:
-    """A field in pieces: Avro writes an array as blocks of items, and an empty one ends it."""
+    """Encode a field in pieces: Avro writes an array as blocks of items, and ends it with an empty block."""
     if not part.is_array:
         yield _written(part, value)
         return
@@ -141,7 +144,7 @@ def _digest(value: bytes) -> bytes:
 
 
 def finished(portions: Generator[None, None, Packed]) -> Packed:
-    """What is packed in portions comes to, without a pause."""
+    """Run all portions without a pause, and return the result."""
     while True:
         try:
             next(portions)

@@ -1,15 +1,15 @@
-"""A role's state as it is published for whoever owns the partition next: cut into parts, sealed to its zone.
+"""A role's state as it is published for the next owner of the partition: in parts, sealed to its zone.
 
-A worker's disk stays with the worker, and inputs are deleted after days: so a partition whose state lies on one disk
-alone could not be taken up anywhere else. What is published is a copy of a snapshot, which is taken only behind an
-acknowledged journal record: it is never ahead of the journal, and an older one is always safe to go on from. Its head
-names the very record that it ends with, so that a state of a lost branch is known for what it is (`Head.record`).
+A worker's disk stays with the worker, and inputs are deleted after days. So without a published state no other worker
+could take up the partition. The published state is a copy of a snapshot, which is taken only after a journal record was
+acknowledged. So it is never ahead of the journal, and a worker can safely go on from an older one. Its head holds a
+digest of its last journal record, so that readers recognise a state of a lost branch (`Head.record`).
 
 The parts of a publication are sealed under a key of their own (ChaCha20-Poly1305; from the zone's key, the place and a
-random name of the publication), numbered, and bound to their place: whoever has no key of the zone can read none, and
-can make no publication out of parts of several. What they see is the size, filled up (`padded`), and the time. Who can
-write the topic can put an older, whole publication back; the journal says what follows on it, so that costs time alone.
-Beside the head lies a *checkpoint*, which says where a check may begin (`hushstream.engine.journal.checkpoints`).
+random name of the publication), numbered, and bound to their place: without a key of the zone nobody can read them, or
+combine parts of several publications. An observer sees the padded size (`padded`) and the time. Anybody with write
+access to the topic can put back an older, complete publication; the journal has all later records, so this only costs
+time. Beside the head is a *checkpoint*, at which a check may begin (`hushstream.engine.journal.checkpoints`).
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 
 PART_BYTES = 256 * 1024
-"""Of a part: what else waits for the producer meanwhile waits a few milliseconds."""
+"""Size of a part. While it is sent, other records of the producer wait for a few milliseconds."""
 
 SLOTS = 3
 """Publications of one partition that a broker keeps: the newest, the one before, and the one that is being written.
 
-Each goes over the oldest. An owner that slept in the midst of a publication, and goes on with it, damages one slot: the
-newest whole one of its successor, or an older one.
+Each one overwrites the oldest. A former owner that was suspended during a publication and continues it damages one
+slot, at worst the newest complete one of its successor.
 """
 
 HEAD = -1
-"""In the place of a part's number: the head, which is sent when all parts are acknowledged."""
+"""Stands for a part's number: the head, which is sent after all parts were acknowledged."""
 
 CHECKPOINT = -2
-"""In the place of a part's number: what a check may begin with (`hushstream.engine.journal.checkpoints`)."""
+"""Stands for a part's number: the checkpoint (`hushstream.engine.journal.checkpoints`)."""
 
 PUBLIC_RING = KeyRing(0, 0, (), seeded_key(0, "published state"))
-"""Of a role without a key, which holds public values alone: damage is found, and nothing is hidden."""
+"""Keys of a role without a key, whose values are all public. Damage is found, and nothing is encrypted."""
 
 NAME_BYTES = 16
-"""Of a publication: random, so that no two share one."""
+"""Size of the random name of a publication, so that no two have the same."""
 
 _NAMED = {HEAD: "head", CHECKPOINT: "checkpoint"}
 _RECORD_BYTES = 16
@@ -77,25 +77,26 @@ _FORM = Form.of(
 
 
 class StateUnreadable(HushstreamError):
-    """Part of a published state was altered, is another's, or is under a key that is not at hand."""
+    """Part of a published state was altered, belongs to another place, or its key is not available."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a published state is, and where its parts lie.
+    """The description of a published state, and the position of its parts.
 
     Attributes:
         slot: which of the `SLOTS` it was written to.
         sequence: the last journal record that the state contains.
-        folded: how many input records it contains, over all its inputs: a window may be open behind that record.
-        journal_offset: where the journal goes on after that record.
+        folded: number of folded input records, over all its inputs; a window may be open behind the last journal
+            record.
+        journal_offset: offset of the journal behind that record.
         genesis: the journal's first record.
         record: `record_digest` of the last journal record.
-        parts: how many.
+        parts: number of parts.
         size: of all parts, in bytes.
-        digest: of what the parts come to.
+        digest: of the joined parts.
         first_offset: of the first part.
-        slots: how many parts each slot may hold now, this one among them: what a smaller state has to put out.
+        slots: largest number of parts that each slot may hold now, also this one: a smaller state must delete the rest.
     """
 
     slot: int
@@ -112,7 +113,7 @@ class Head:
 
     @property
     def place(self) -> tuple[int, int]:
-        """How far the state has come: of two of one journal, the newer one is at the higher place."""
+        """The position of the state: of two states of one journal, the newer one is higher."""
         return self.sequence, self.folded
 
 
@@ -125,7 +126,7 @@ class Part:
     content: bytes
 
     def head(self) -> Head:
-        """What a head says.
+        """Decode a head.
 
         Raises:
             HushstreamError: it is not of this release.
@@ -134,10 +135,10 @@ class Part:
 
 
 class Assembly:
-    """The parts of one publication, taken in the order in which they were sent; whatever else comes is passed over."""
+    """Joins the parts of one publication in the order in which they were sent; other records are skipped."""
 
     def __init__(self, publication: bytes, head: Head) -> None:
-        """Expect what a head says of the publication of this name."""
+        """Expect the publication of this name, with the parts that its head describes."""
         self._publication = publication
         self._head = head
         self._hasher = state_hasher()
@@ -153,26 +154,27 @@ class Assembly:
 
     @property
     def full(self) -> bool:
-        """Whether as many parts came as the head names."""
+        """Whether all parts have come."""
         return self._number == self._head.parts
 
     @property
     def flaw(self) -> str:
-        """Why what came is not the state that the head names; empty where it is."""
+        """Why the joined parts are not the state of the head, in words; empty if they are."""
         if self.full and self._hasher.digest() == self._head.digest:
             return ""
         return f"expected {self._head.parts} parts of a state, got {self._number} that belong together"
 
 
 def state_hasher() -> blake2b:
-    """Of all parts of a published state, one after the other: `Head.digest`."""
+    """Hasher of all parts of a published state, in order, for `Head.digest`."""
     return blake2b(digest_size=_DIGEST_BYTES, person=b"hush-published")
 
 
 def padded(size: int) -> int:
-    """What a state of so many bytes is filled up to: its size follows from content, and the broker sees it.
+    """The size to which a state is padded.
 
-    To whole eighths of the power of two below, and 4 KiB at least.
+    Its own size depends on content, and the broker sees the size of records. Sizes are whole eighths of the power of
+    two below, and at least 4 KiB.
     """
     step = max(_LEAST_STEP_BYTES, 1 << max(0, size.bit_length() - 4))
     return -(-size // step) * step
@@ -184,7 +186,7 @@ def slot_key(slot: int, number: int) -> bytes:
 
 
 def record_digest(value: bytes) -> bytes:
-    """16 bytes that stand for a journal record."""
+    """Digest of a journal record (16 bytes)."""
     return blake2b(value, digest_size=_RECORD_BYTES, person=b"hush-state-rec").digest()
 
 
@@ -192,7 +194,7 @@ class StateSeal:
     """Packs and opens the published states of one home partition of a role."""
 
     def __init__(self, deployment: str, role: str, partition: int, ring: KeyRing) -> None:
-        """Under the current key of the zone's key file; what is under any key that is kept is opened."""
+        """Seal under the current key of the zone's key file; open under any of its keys."""
         self._place = (deployment, role, partition)
         self._ring = ring
 
@@ -200,7 +202,7 @@ class StateSeal:
         """The record of a part.
 
         Args:
-            publication: its name, `NAME_BYTES` at random; a part of one number is packed once under it.
+            publication: its random name of `NAME_BYTES` bytes; each part number is packed once under it.
             number: of the part, or `HEAD`.
             content: at most `PART_BYTES`.
         """
@@ -221,7 +223,8 @@ class StateSeal:
         """Open the record of a part.
 
         Raises:
-            StateUnreadable: it is none, one of another place, was altered, or its key is not at hand.
+            StateUnreadable: it is no such record, it belongs to another place, it was altered, or its key is not
+                available.
         """
         try:
             _, fields = codec.decode(value, frozenset({"StatePart"}))
@@ -251,5 +254,5 @@ class StateSeal:
 
 
 def _nonce(number: int) -> bytes:
-    """One part of each number is sealed under the key of a publication."""
+    """The nonce of a part. Each part number is sealed once under the key of a publication."""
     return number.to_bytes(12, "little", signed=True)

@@ -1,23 +1,21 @@
-"""What a worker writes to disk is sealed under its zone's storage key: snapshots, spilled users, states on their way.
+"""Seals what a worker writes to disk under its zone's storage key: snapshots, spilled users, states to be published.
 
-Everything is sealed with ChaCha20-Poly1305 (RFC 8439). A *writer* draws 16 random bytes, its salt, when it is made, and
-seals under a key that follows from the storage key, the purpose, the home partition and that salt. Its nonces count up
-from 0.
+Everything is sealed with ChaCha20-Poly1305 (RFC 8439). A new *writer* draws a salt of 16 random bytes. It seals under a
+key that is derived from the storage key, the purpose, the home partition and the salt. Its nonces count up from 0.
 
-**No key and nonce serve two contents.** Within a writer the count never repeats. No other writer has its key: a
-process that is started again, also after a crash in the middle of a write, makes a writer with another salt, and never
-goes on with an old one. Two of 2^32 writers of one partition draw the same salt with a chance of 2^-65. The noise of
-the zone is drawn under other keys: the storage key is one of its own (`hushstream.privacy.key_files`), and where an
-operator has not made it yet, each key is a PRF of the zone's key, whose purpose ``storage`` is used nowhere else.
+**No pair of key and nonce is used twice.** Within a writer the count never repeats. No other writer has the same key:
+after a restart, also after a crash during a write, a process makes a writer with a new salt and never continues an old
+one. Among 2^32 writers of one partition, two draw the same salt with probability 2^-65. The noise of the zone is drawn
+under other keys. The storage key is a separate key (`hushstream.privacy.key_files`). If an operator has not made it
+yet, each key is a PRF of the zone's key with the purpose ``storage``, which is used nowhere else.
 
-**What is opened is what was sealed there.** A file of another deployment, role, partition, purpose or key does not
-open. Neither does content that was altered, a spilled user's content in another's row, or a snapshot that lacks a
-piece. An older file of the same partition does open: the journal says what follows on it. So does an older row of
-the same spilled user in a newer file, whatever follows on that: to bind each row to a snapshot's number would seal
-every row anew with every snapshot. Who can put one back can write to the worker's disk (PRIVACY.md says what it costs).
-
-Who reads the disk without the key sees sizes and times, and of spilled users how many they are, the keyed digest of
-each one's name, and the log time at which each was last seen.
+**Only content that was sealed for the same place opens.** A file of another deployment, role, partition, purpose or key
+does not open. Neither does altered content, the content of one spilled user in the row of another, or a snapshot
+without one of its pieces. An older file of the same partition does open; the journal has all later records. An older
+row of the same spilled user in a newer file opens, too. (To bind each row to a snapshot's number, every snapshot would
+have to seal every row again.) Only somebody with write access to the worker's disk can put back an older row;
+PRIVACY.md says what it costs. A reader of the disk without the key sees sizes and times, the number of spilled users,
+the keyed digest of each name, and the log time at which each user was last seen.
 """
 
 from __future__ import annotations
@@ -35,13 +33,13 @@ from hushstream.privacy.key_files import KeyRing
 from hushstream.schemas.errors import HushstreamError
 
 SALT_BYTES = 16
-"""Of a writer: random."""
+"""Size of a writer's random salt."""
 
 SEALED_MAGIC = b"hushstream-sealed-1\n"
-"""A sealed file begins with it."""
+"""First bytes of a sealed file."""
 
 PIECE_BYTES = 16 * 1024 * 1024
-"""Of a file, sealed at a time: its sealed form never lies in memory whole."""
+"""Size of the pieces in which a file is sealed, so that its sealed form is never in memory as a whole."""
 
 _KEY_ID_BYTES = 8
 _NUMBER_BYTES = 8
@@ -52,31 +50,31 @@ _WRITERS_KNOWN = 256
 
 
 class SealBroken(HushstreamError):
-    """Something on disk was altered, is another partition's, or is under a key that is not at hand."""
+    """A file was altered, belongs to another partition, or its key is not available."""
 
 
 class Writer:
-    """Seals any number of contents for one purpose. Threads may share it: each call takes a number of its own."""
+    """Seals any number of contents for one purpose. Threads may share it: each call takes its own nonce."""
 
     def __init__(self, cipher: ChaCha20Poly1305, head: bytes) -> None:
-        """Count from 0, under a key that no other writer has."""
+        """Begin at nonce 0, under a key that no other writer has."""
         self._cipher = cipher
         self._head = head
         self._numbers = count()
 
     def seal(self, content: bytes, bound: bytes = b"") -> bytes:
-        """The content, sealed.
+        """Seal content.
 
         Args:
             content: at most 2 GiB.
-            bound: must be given again to open it; it is not in what is returned.
+            bound: associated data, which is needed to open it; it is not part of the result.
         """
         number = next(self._numbers).to_bytes(_NUMBER_BYTES, "little")
         return self._head + number + self._cipher.encrypt(_nonce(number), content, bound)
 
 
 class StorageSeal:
-    """Seals and opens what one home partition of a role has on disk."""
+    """Seals and opens the files of one home partition of a role."""
 
     def __init__(self, deployment: str, role: str, partition: int, ring: KeyRing) -> None:
         """Seal under the current key of the zone; open under any key that the zone keeps."""
@@ -88,8 +86,8 @@ class StorageSeal:
         """A writer for one purpose.
 
         Args:
-            purpose: what is sealed; what one purpose sealed, another does not open.
-            salt: `SALT_BYTES` at random, drawn for this writer alone.
+            purpose: what is sealed; content of one purpose does not open under another.
+            salt: `SALT_BYTES` random bytes for this writer alone.
         """
         if len(salt) != SALT_BYTES:
             raise HushstreamError(f"salt of a writer: expected {SALT_BYTES} bytes, got {len(salt)}")
@@ -97,10 +95,10 @@ class StorageSeal:
         return Writer(self._cipher(purpose, head), head)
 
     def open(self, purpose: str, sealed: bytes, bound: bytes = b"") -> bytes:
-        """What `Writer.seal` was given.
+        """Open what `Writer.seal` sealed.
 
         Raises:
-            SealBroken: it was altered, is of another place, purpose or ``bound``, or its key is not at hand.
+            SealBroken: it was altered, it belongs to another place, purpose or ``bound``, or its key is not available.
         """
         head, number = sealed[:_HEAD_BYTES], sealed[_HEAD_BYTES : _HEAD_BYTES + _NUMBER_BYTES]
         if len(number) != _NUMBER_BYTES:
@@ -113,7 +111,7 @@ class StorageSeal:
             raise SealBroken("expected content as it was sealed for this partition, got altered content") from None
 
     def pack_file(self, salt: bytes, content: bytes) -> Iterator[bytes]:
-        """A sealed file, in pieces to be written one after the other."""
+        """Seal a file, in pieces to be written in order."""
         writer, total = self.writer("file", salt), max(1, -(-len(content) // PIECE_BYTES))
         yield SEALED_MAGIC
         for index in range(total):
@@ -122,10 +120,10 @@ class StorageSeal:
             yield _FRAME.pack(len(sealed)) + sealed
 
     def unpack_file(self, content: bytes) -> bytes:
-        """What a sealed file holds.
+        """Open a sealed file.
 
         Raises:
-            SealBroken: as `open`; or it is not whole.
+            SealBroken: as `open`; or pieces are missing.
         """
         pieces = _framed(content)
         return b"".join(self.open("file", piece, _place_of(index, len(pieces))) for index, piece in enumerate(pieces))
@@ -136,7 +134,7 @@ class StorageSeal:
         return content[place : place + _KEY_ID_BYTES] != self._ring.of(self._ring.current).key_id
 
     def _known(self, purpose: str, head: bytes) -> ChaCha20Poly1305:
-        """The cipher of a writer, kept for the next of its contents."""
+        """The cipher of a writer, cached for its next content."""
         found = self._ciphers.get((purpose, head))
         if found is None:
             if len(self._ciphers) >= _WRITERS_KNOWN:
@@ -164,7 +162,7 @@ def _framed(content: bytes) -> list[bytes]:
 
 
 def _place_of(index: int, total: int) -> bytes:
-    """Which piece of how many: a file that lacks one, or has two in each other's place, does not open."""
+    """Index of a piece and number of pieces, so that a file with missing or exchanged pieces does not open."""
     return encode(index, total)
 
 

@@ -1,4 +1,4 @@
-"""Spilled users: a machine that knows very many keeps most of them as bytes in a store that its driver gives it."""
+"""Spilled users: a machine with very many users keeps most of them as bytes in a store of its driver."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 NEVER_MS = 1 << 62
-"""In place of when a user was seen, for what must not expire."""
+"""Replaces the log time of a user's last context, if the record must not expire."""
 
 
 class StoredUser(NamedTuple):
     """One spilled user.
 
     Attributes:
-        key: a keyed digest of their name (16 bytes): the store names nobody.
+        key: a keyed digest of their name (16 bytes); the store has no names.
         seen_ms: log time of their last context, or `NEVER_MS`.
-        value: their packed state, or what stays of them.
+        value: their packed state, or what stays after an erasure.
     """
 
     key: bytes
@@ -24,10 +24,10 @@ class StoredUser(NamedTuple):
 
 
 class UserStore(Protocol):
-    """Where spilled users lie, by key. Every call sees the calls before it.
+    """A store of spilled users, by key. Every call sees the effects of earlier calls.
 
     Attributes:
-        durable: whether it keeps, with each snapshot, what it held when that was taken.
+        durable: whether it keeps its content at each snapshot together with the snapshot.
     """
 
     durable: bool
@@ -36,20 +36,23 @@ class UserStore(Protocol):
         """The value of a user, or None."""
 
     def put(self, users: Iterable[StoredUser]) -> bool:
-        """Add or replace users; False when there is no room for them, and then none was taken."""
+        """Add or replace users. If the store is full, it adds none and returns False."""
 
     def cut(self) -> None:
-        """The next snapshot holds what was put until now, and what it is completed with; nothing that is put later."""
+        """Fix the content of the next snapshot: all users put so far, and those that `complete` adds."""
 
     def complete(self, users: Iterable[StoredUser]) -> bool:
-        """Add users as they were at the last cut; False when it can keep none of them, and then none was taken."""
+        """Add users to the snapshot, as they were at the last cut.
+
+        If the store cannot keep them, it adds none and returns False.
+        """
 
     def unseen_since(self, seen_ms: int) -> Iterator[StoredUser]:
-        """The users last seen before a log time, as it is now: those may be put while they are gone through."""
+        """The users last seen before a log time, at present; the caller may put users during the iteration."""
 
 
 class MemoryUserStore:
-    """Spilled users in memory: what a machine has when nobody gives it another store."""
+    """Spilled users in memory: the default store of a machine."""
 
     durable = False
 
@@ -66,22 +69,22 @@ class MemoryUserStore:
         return True
 
     def cut(self) -> None:
-        """See `UserStore.cut`: it is in no snapshot."""
+        """See `UserStore.cut`: this store is in no snapshot."""
 
     def complete(self, users: Iterable[StoredUser]) -> bool:
-        """See `UserStore.complete`: it keeps nothing."""
+        """See `UserStore.complete`: this store keeps nothing for snapshots."""
         return False
 
     def unseen_since(self, seen_ms: int) -> Iterator[StoredUser]:
         return iter([user for user in self.all() if user.seen_ms < seen_ms])
 
     def all(self) -> list[StoredUser]:
-        """Everybody, by key."""
+        """All users, by key."""
         return [self._users[key] for key in sorted(self._users)]
 
 
 class KeptUsers(MemoryUserStore):
-    """Users who lay beside a state, in memory: for who recomputes what followed, and takes no snapshot."""
+    """Spilled users of a stored state, in memory, for a check that recomputes later records and takes no snapshots."""
 
     durable = True
 

@@ -1,1 +1,1 @@
-"""Attacks on mechanisms: laws of noise, tests of structure, lower bounds on epsilon."""
+"""Attacks on mechanisms: distributions of noise, tests of structure, lower bounds on epsilon."""

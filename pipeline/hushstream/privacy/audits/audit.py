@@ -1,9 +1,9 @@
-"""Audits: a lower bound on epsilon, with its confidence, from attacks on the mechanism as it runs.
+"""Audits: lower bounds on epsilon, with a confidence, from attacks on the running mechanism.
 
-Source: Jagielski, Ullman, Oprea 2020 (Auditing Differentially Private Machine Learning).
-An audit runs a release on two neighbouring inputs, lets the best attacker guess which one it was, and turns
-their rates into a bound below which epsilon cannot lie. It fails when that bound exceeds the claim. The event
-that the attacker looks for is fixed before the runs, so its rates are plain binomial proportions.
+Source: Jagielski, Ullman, Oprea 2020 (Auditing Differentially Private Machine Learning). An audit runs a release on two
+neighbouring inputs and lets the best attacker guess the input. From the attacker's rates follows a lower bound on
+epsilon. The audit fails if this bound exceeds the claim. The event that the attacker looks for is fixed before the
+runs, so its rates are plain binomial proportions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hushstream.privacy.mechanisms.binomial import at_least, at_most, working
 FALSE_ALARM = 1e-6
 _BISECTIONS = 40
 _GUESS = Fraction(1, 1 << 36)
-"""How far from the truth a guessed confidence bound may be."""
+"""Largest error of a guessed confidence bound."""
 _BEFORE = 1_000
 """Sums of the audited cell without the slot; any value serves, since the noise is added to it."""
 
@@ -39,18 +39,18 @@ CellRelease = Callable[[int, int, int], NDArray[np.int64]]
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """What an audit found.
+    """The result of an audit.
 
     Attributes:
         claimed: the price that the mechanism claims.
-        epsilon_lower_bound: epsilon is at least this, but for a false alarm.
+        epsilon_lower_bound: epsilon is at least this, except in a false alarm.
         runs: releases on each of the two neighbours.
         false_alarm: largest probability that a mechanism which keeps its claim fails.
-        hits: runs in which the attacker said yes, with the unit and without it.
+        hits: number of runs in which the attacker said yes, with the unit and without it.
         calibrated_lower_bound: the same against the exact trade-off curve: the epsilon to which the mechanism is
             calibrated is at least this. None where no curve was given.
-        structure: what was seen of places that share noise, in words; empty where nothing was.
-        remark: what is to be said beside the verdict.
+        structure: places that share noise, in words; empty if none were found.
+        remark: a sentence beside the verdict.
     """
 
     claimed: Cost
@@ -76,7 +76,7 @@ class AuditResult:
 def audit_attack(
     attack: Attack, claimed: Cost, family: Family | None, runs: int, false_alarm: float = FALSE_ALARM
 ) -> AuditResult:
-    """Count what an attacker sees on two neighbours, and what follows for epsilon.
+    """Attack a mechanism on two neighbours, and compute bounds on epsilon.
 
     Args:
         attack: runs the mechanism and scores what it releases; fixed before the runs.
@@ -103,7 +103,7 @@ def audit_attack(
 
 
 def audit_sizes(law: Sizes, mean_size: float, claimed: Cost, draws: int, false_alarm: float) -> AuditResult:
-    """What the mean size of many draws of a noise says of its calibration; see `Sizes.lower_bound`."""
+    """A bound on the calibration of a noise from the mean size of many draws; see `Sizes.lower_bound`."""
     bound = law.lower_bound(mean_size, draws, false_alarm)
     return AuditResult(claimed, 0.0, draws, false_alarm, (0, 0), bound)
 
@@ -152,7 +152,7 @@ def audit_slot_sums(
 
 
 def epsilon_lower_bound(true_hits: int, false_hits: int, runs: int, delta: Fraction, false_alarm: float) -> float:
-    """The epsilon that an attacker with these hits proves, at confidence 1 - ``false_alarm``.
+    """The lower bound on epsilon that these hits prove, at confidence 1 - ``false_alarm``.
 
     Args:
         true_hits: runs with the slot in which the event was seen.
@@ -191,7 +191,10 @@ def upper_confidence(hits: int, runs: int, error: float) -> Fraction:
 
 
 def _enclose(holds: Callable[[Any], bool], guess: float) -> tuple[Fraction, Fraction]:
-    """Enclose the rate up to which a condition holds: a float's guess saves the search, exact tails decide."""
+    """Enclose the largest rate for which a condition holds.
+
+    A guess by floats shortens the search; exact tails decide.
+    """
     low, high = Fraction(guess) - _GUESS, Fraction(guess) + _GUESS
     if low > 0 and high < 1 and holds(working(low)) and not holds(working(high)):
         return low, high
@@ -199,7 +202,7 @@ def _enclose(holds: Callable[[Any], bool], guess: float) -> tuple[Fraction, Frac
 
 
 def _bisect(holds: Callable[[Any], bool]) -> tuple[Fraction, Fraction]:
-    """Enclose, to 2^-40, the rate up to which a condition holds: (it holds here, it does not here)."""
+    """Enclose the largest rate for which a condition holds, to 2^-40: (it holds here, it does not here)."""
     low, high = Fraction(0), Fraction(1)
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2

@@ -1,10 +1,10 @@
-"""What an attacker can reach at best: exact trade-off curves of the mechanisms under audit.
+"""The best that an attacker can reach: exact trade-off curves of the mechanisms under audit.
 
-A pair of laws says how likely each outcome is without and with the unit. By Neyman and Pearson the most powerful
+A pair of laws has the probability of each outcome without and with the unit. By Neyman and Pearson the most powerful
 test at a false-alarm rate takes the outcomes with the largest likelihood ratio first, so the curve follows from the
-pair. A family is a mechanism at every calibration: the smallest epsilon whose curve still reaches an attacker's
-rates is a lower bound on the calibration that really ran. It sees what a bound on epsilon alone cannot: for a tree
-of h levels the best test is far weaker than (epsilon, 0)-DP would allow, with half the noise too.
+pair. A family is a mechanism at every calibration. The smallest epsilon whose curve reaches an attacker's rates is a
+lower bound on the calibration of the mechanism that ran. This finds more than a bound on epsilon alone: for a tree of h
+levels, even with half the noise, the best test is far weaker than (epsilon, 0)-DP would allow.
 
 Source: Dong, Roth, Su 2022 (Gaussian Differential Privacy), section 2, for trade-off curves.
 """
@@ -23,7 +23,7 @@ from scipy import optimize, special
 from hushstream.privacy.errors import PrivacyError
 
 LAPLACE_STEPS = 16
-"""Steps to a shift, where the real lattice is finer: see `laplace_pair`."""
+"""Steps of a shift, if the real lattice is finer; see `laplace_pair`."""
 
 _REACH = 12
 _BISECTIONS = 20
@@ -31,7 +31,7 @@ _PLANE_REACH = 32
 _LENGTH_REACH = 18
 _SIDES = 8
 _LENGTHS = 60
-"""Beyond so many scales no noise lies."""
+"""Largest noise, in scales."""
 _GRID = 4_000
 """Steps of a grid to which sizes are rounded down."""
 
@@ -80,10 +80,10 @@ class Family:
     """One mechanism at every calibration, with less noise as the setting grows.
 
     Attributes:
-        curve: of a setting.
-        epsilon: that a setting is sold for, at the delta of the claim.
-        smallest: setting to look at; below it the bound is 0.
-        largest: setting to look at.
+        curve: trade-off curve of a setting.
+        epsilon: claimed for a setting, at the delta of the claim.
+        smallest: smallest setting of the search; below it the bound is 0.
+        largest: largest setting of the search.
     """
 
     curve: Callable[[float], Curve]
@@ -92,7 +92,7 @@ class Family:
     largest: float = 64.0
 
     def lower_bound(self, true_rate: Fraction, false_rate: Fraction) -> float:
-        """Epsilon of the smallest setting whose curve reaches the rates; 0 where every setting does."""
+        """Epsilon of the smallest setting whose curve reaches the rates; 0 if every setting does."""
         return _last(lambda setting: self.curve(setting)(float(false_rate)) < true_rate, self)
 
 
@@ -102,7 +102,7 @@ def pure(curve: Callable[[float], Curve]) -> Family:
 
 
 def laplace_pair(epsilon: float, draws: int = 1, steps: int = 1) -> Pair:
-    """Noised integers of which ``draws`` move, each by ``steps`` and each at the price epsilon/``draws``.
+    """Pair of noised integers, of which ``draws`` move, each by ``steps`` and each at the price epsilon/``draws``.
 
     An integer's likelihood ratio depends on min(max(z, 0), steps) alone, and logarithms of ratios add over draws.
 
@@ -176,7 +176,7 @@ def length_pair(epsilon: float, dimension: int) -> Pair:
 
 
 def sampled_pair(chance: float, others: int, threshold: int) -> Pair:
-    """Counts below ``threshold`` show as 0: Bin(others, chance) against Bin(others + 1, chance)."""
+    """Pair of Bin(others, chance) and Bin(others + 1, chance), where counts below ``threshold`` are shown as 0."""
     laws = []
     for trials in (others, others + 1):
         counts = np.arange(others + 2.0)
@@ -188,21 +188,21 @@ def sampled_pair(chance: float, others: int, threshold: int) -> Pair:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The law of a noise's size at every calibration; sizes shrink as the setting grows.
+    """The law of the size of a noise at every calibration; sizes shrink as the setting grows.
 
     Attributes:
         law: setting -> sizes, and their probabilities.
-        family: how settings are sold, and which ones to look at.
+        family: epsilon of settings, and range of the search.
     """
 
     law: Callable[[float], tuple[NDArray[np.float64], NDArray[np.float64]]]
     family: Family
 
     def lower_bound(self, mean_size: float, draws: int, false_alarm: float) -> float:
-        """Epsilon of the smallest setting at which a mean size as small as this is no surprise.
+        """Epsilon of the smallest setting at which such a small mean size is not surprising.
 
-        By Chernoff the mean size of n draws is at most m with probability at most (E exp(-t (size - m)))^n, for
-        every t > 0: whichever t the search finds gives a bound.
+        By Chernoff the mean size of n draws is at most m with probability at most (E exp(-t (size - m)))^n, for every t
+        > 0, so any t that the search finds gives a bound.
 
         Args:
             mean_size: m.
@@ -261,7 +261,7 @@ def half_normal_sizes(rho: float, family: Family) -> Sizes:
 
 
 def _last(surprising: Callable[[float], bool], family: Family) -> float:
-    """Epsilon of the last setting that is surprising, where all above some are not."""
+    """Epsilon of the last setting that is surprising."""
     if not surprising(family.smallest):
         return 0.0
     low, high = family.smallest, family.largest

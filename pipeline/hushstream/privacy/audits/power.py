@@ -1,8 +1,8 @@
-"""What an audit can find: the least epsilon of a release that it shows, with a stated chance, to exceed its claim.
+"""The power of an audit: the least epsilon of a release whose excess over the claim it finds with a stated probability.
 
-A release that costs some epsilon gives an attacker rates of true and false alarms; in so many runs they are seen to
-within what `CHANCE` allows, and the audit says of them what it says of any rates. So the power follows from the exact
-curve alone, before a run is made.
+At an epsilon an attacker has certain rates of true and false alarms. In a number of runs these rates are observed
+within bounds, with probability `CHANCE`; the audit is computed from these bounds. So the power follows from the exact
+curve alone, before any run.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from hushstream.privacy.audits.audit import lower_confidence, upper_confidence
 from hushstream.privacy.audits.laws import Family, Sizes, laplace_pair
 
 CHANCE = 0.9
-"""With which an excess is found."""
+"""Probability of finding an excess."""
 
 _HALVINGS = 10
-"""Of the ratio between the largest setting of a family and the claimed one: 3 % where they are a thousand apart."""
+"""Halvings of the ratio between the largest setting of a family and the claimed one; the precision is 3 % for a ratio
+of a thousand."""
 _SETTINGS = 40
 _SPLITS = 24
 
@@ -40,7 +41,7 @@ def attack_power(
         rates: of the attack; those of the likelihood ratio above 1 unless given.
 
     Returns:
-        None where it finds none of the family.
+        None if it finds no setting of the family.
     """
     # Below its smallest setting a family has no curve, and the audit's bound is 0.
     rates, claim = rates or balanced_rates(family), max(family.smallest, setting_of(family, claimed))

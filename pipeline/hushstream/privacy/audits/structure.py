@@ -23,17 +23,17 @@ from hushstream.privacy.audits.laws import Sizes
 from hushstream.privacy.errors import PrivacyError
 
 Name = Callable[[int], str]
-"""Number of a place -> what it is, in words."""
+"""Number of a place -> its name in words."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Noises:
-    """The noise of many places, as whoever knows the content reads it out of releases.
+    """The noise of many places, as somebody who knows the content can compute it from releases.
 
     Attributes:
-        drawn: float64 or int64 (runs, places); runs are independent of one another, under nonces of their own.
+        drawn: float64 or int64 (runs, places); runs are independent, each under its own nonce.
         name: of a place.
-        sizes: of the noise where several places are one draw (vectors), float64 (runs, draws); else those of ``drawn``.
+        sizes: of the noise, if several places are one draw (vectors), float64 (runs, draws); else those of ``drawn``.
     """
 
     drawn: NDArray[np.float64] | NDArray[np.int64]
@@ -42,13 +42,13 @@ class Noises:
 
 
 def audit_structure(noises: Noises, law: Sizes | None, claimed: Cost, false_alarm: float = FALSE_ALARM) -> AuditResult:
-    """Hold the noise of each place against its law, and of each pair of places against independence.
+    """Test the noise of each place against its law, and of each pair of places for independence.
 
     Args:
         noises: at least two places.
-        law: of the size of each place's noise, at every calibration; None where only independence is looked at.
-        claimed: what the mechanism claims.
-        false_alarm: half of it is for sizes, half for pairs; all of it for pairs where there is no law.
+        law: of the size of each place's noise, at every calibration; None to test independence only.
+        claimed: claim of the mechanism.
+        false_alarm: half of it is for sizes and half for pairs; without a law all of it is for pairs.
 
     Raises:
         PrivacyError: fewer than two places, or no run.
@@ -71,7 +71,7 @@ def audit_structure(noises: Noises, law: Sizes | None, claimed: Cost, false_alar
 
 
 def smallest_place(sizes: NDArray[np.float64] | NDArray[np.int64], law: Sizes, false_alarm: float) -> float:
-    """The epsilon that the place with the least noise proves, at confidence 1 - ``false_alarm`` for all places.
+    """The lower bound on epsilon from the place with the least noise, at confidence 1 - ``false_alarm`` for all places.
 
     With P places each bound is wrong with probability at most ``false_alarm`` / P, whatever the places share.
 

@@ -18,7 +18,7 @@ COIN_ONE = 1 << COIN_BITS
 
 
 def probability_units(probability: Number) -> int:
-    """A probability in units of 2^-64, rounded up: the coin that is really thrown, and the one accounted for.
+    """A probability in units of 2^-64, rounded up. The coin has this probability, and so has the accounting.
 
     Raises:
         BadNoise: not in [0, 1].

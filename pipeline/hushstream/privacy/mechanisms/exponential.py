@@ -1,4 +1,4 @@
-"""The exponential mechanism, keyed: a choice among candidates that favours the useful ones, epsilon-privately.
+"""The keyed exponential mechanism: an epsilon-private choice among candidates that favours those of high utility.
 
 Utilities are whole numbers, so no rounding of theirs can widen the sensitivity. Candidate i has the weight
 floor(2^128 exp(-eps (u_max - u_i) / (2 Delta))) + 1, a whole number, and is chosen by comparing whole numbers: no
@@ -87,7 +87,7 @@ def exponential_guarantee(
     deployment: Deployment = "hosted",
     zone: str = "counter",
 ) -> Guarantee:
-    """What one choice promises, and ``choices`` of them that one user's data enters.
+    """The guarantee of one choice, and of ``choices`` choices that use one user's data.
 
     Raises:
         BadNoise: a setting out of range.

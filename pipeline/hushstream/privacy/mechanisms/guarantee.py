@@ -42,7 +42,7 @@ ZONE = "shuffler"
 RELATION = "null-slot: neighbours differ in the content of one user's slot, a report or null"
 UNIT = "one slot of one user"
 LARGEST_SPLIT = 64
-"""Up to so many slots the worst split over crowds is computed; beyond, group privacy bounds it."""
+"""Largest number of slots for which the worst split over crowds is computed; for more, group privacy gives a bound."""
 
 _LARGEST_USEFUL_EXPONENT = 100
 _ALWAYS_OPEN = (
@@ -58,14 +58,14 @@ OPEN_IN: dict[str, str] = {
     " that clicks make tells of them, from who reads to the millisecond when learners' records reach the log",
     "edge": "contexts and clicks, from whoever controls the device or the application's process",
 }
-"""What is open to whoever runs the learners, by deployment."""
+"""What the operator of the learners can see, by deployment."""
 
 
 NOISE_ONCE = (
     "no node's noise is used for other leaves: a journal that was rolled back opens an epoch with noise of its "
     "own, at its price, if that is noticed (release marks); where nobody notices it, see the runbook"
 )
-"""On what a counter's promise rests that draws ahead of its leaves."""
+"""Condition of the guarantee of a counter that draws ahead of its leaves."""
 
 
 def slot_sums_guarantee(
@@ -77,7 +77,7 @@ def slot_sums_guarantee(
     deployment: Deployment = "hosted",
     tree_levels: int = 1,
 ) -> Guarantee:
-    """What noised slot sums promise: two sums per cell of the public domain, all cells, one release a window.
+    """The guarantee of noised slot sums: two per cell of the public domain, all cells, one release for each window.
 
     Args:
         epsilon: of the noise, whose scale is levels/epsilon; rounded up to millionths.
@@ -122,7 +122,7 @@ def linear_sums_guarantee(
     deployment: Deployment = "hosted",
     tree_levels: int = 1,
 ) -> Guarantee:
-    """What noised linear sums promise: two sums for each arm and cell of every feature, empty ones too, once a window.
+    """The guarantee of noised linear sums: two for each arm and cell of every feature, also empty ones, once a window.
 
     Args:
         epsilon: of the noise, whose scale is levels units/epsilon; rounded up to millionths.
@@ -168,7 +168,7 @@ def tuples_guarantee(
     coin: Literal["shuffler", "edge"] = "shuffler",
     injected: int = 0,
 ) -> Guarantee:
-    """What sampled tuples promise whose crowd, counted on the whole tuple, reaches a threshold.
+    """The guarantee of sampled tuples whose crowd, counted on the whole tuple, reaches a threshold.
 
     Args:
         threshold: l, the smallest crowd that is emitted.
@@ -176,8 +176,8 @@ def tuples_guarantee(
         lifetime_slots: slots in a user's life on one device.
         devices: unlinked devices of one person to count.
         deployment: ``hosted`` or ``edge``.
-        coin: who throws the coin. The shuffler throws it when the window has closed, for every slot; at the edge (the
-            paper) an adversary's reports need not be sampled at all.
+        coin: who throws the coin. The shuffler throws it for every slot when the window has closed. At the edge (as in
+            the paper) an adversary can send reports without a coin.
         injected: reports of one cell by an adversary, with the coin at the edge.
 
     Raises:
@@ -233,7 +233,7 @@ def paper_guarantee(
     devices: int = 1,
     deployment: Deployment = "hosted",
 ) -> Guarantee:
-    """What the public code's release promises, which counts crowds on the code alone: next to nothing.
+    """The guarantee of the public code's release, which counts crowds on the code alone: next to nothing.
 
     Args:
         threshold: l, the smallest crowd of a code; no value of it helps.

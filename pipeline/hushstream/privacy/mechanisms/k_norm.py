@@ -286,7 +286,7 @@ def k_norm_guarantee(
     deployment: Deployment = "hosted",
     zone: str = "counter",
 ) -> Guarantee:
-    """What one noised vector promises, and ``vectors`` of them that one person's data enters.
+    """The guarantee of one noised vector, and of ``vectors`` vectors that use one person's data.
 
     Args:
         epsilon: of one vector; rounded up to millionths.

@@ -1,4 +1,4 @@
-"""How many of some thresholds a uniform word has passed, by the word's first bits."""
+"""The number of thresholds at or below a uniform word, by the word's first bits."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _FIRST_BITS = 14
 _SHIFT = np.uint64(64 - _FIRST_BITS)
 _UNDECIDED = -1
 _FEW = 256
-"""Words below which a binary search costs less than the calls that it would save."""
+"""For fewer words than this a binary search is faster."""
 
 
 class ThresholdLookup:
     """`numpy.searchsorted(thresholds, words, side="right")` for uniform words, several times as fast.
 
-    Where all words of equal first bits have passed the same thresholds, a table has their number. The others, few,
-    are searched for. Both are comparisons of integers alone, so the results are the same everywhere.
+    A table has this number for those first bits for which it is the same for all words. The few other words are
+    searched for. Both are integer comparisons, so the results are the same everywhere.
     """
 
     __slots__ = ("_counts", "_thresholds")

@@ -1,15 +1,15 @@
 """Keyed integer noise: the same key and address give the same noise on every machine (PRIVACY rules 5 to 8).
 
-A release must be a pure function of the log, so its noise is not drawn but derived: HMAC-SHA256 of the zone's
-key over the full address of the release gives a stream key, and ChaCha20 under it the words that the tables
-of `hushstream.privacy.mechanisms.tables` turn into discrete Laplace integers. After the tables only integer
-comparisons, shifts and additions happen: no floating point, no library generator.
+A release must be a pure function of the log, so its noise is derived and not drawn at random: HMAC-SHA256 of the zone's
+key over the full address of the release gives a stream key, and ChaCha20 under it the words that the tables of
+`hushstream.privacy.mechanisms.tables` turn into discrete Laplace integers. After the tables only integer comparisons,
+shifts and additions happen: no floating point, no library generator.
 
-Noise that meets other data is told by a subtraction, so the address of what is drawn also holds a keyed digest of the
-content that it covers, as a synthetic initialisation vector does for a nonce (Rogaway, Shrimpton 2006): a journal that
-was rolled back and goes on over other data draws other noise there, and over the same data the same. What that leaves
-of the guarantee is proved in `deploy/docs/proofs.md`, with the one exception: the nodes of trees that reach beyond
-what they are first drawn for (`hushstream.counting.tree`).
+If the same noise covers two different contents, their difference is exact. So the address of the noise also holds a
+keyed digest of the content that it covers, like a synthetic initialisation vector in place of a nonce (Rogaway,
+Shrimpton 2006). A journal that was rolled back and continues with other data draws other noise, and with the same data
+the same noise. The guarantee that follows is proved in `deploy/docs/proofs.md`, with the one exception: the nodes of
+trees that reach beyond what they are first drawn for (`hushstream.counting.tree`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Parameter: TypeAlias = int | str | bytes
 
 @dataclass(frozen=True, slots=True)
 class NoiseAddress:
-    """Everything that names one release; two releases that differ in any part share no noise.
+    """Everything that names the noise of one release. Two releases that differ in any part share no noise.
 
     Attributes:
         purpose: what is drawn ("release-noise", "sampling", ...).
@@ -64,8 +64,8 @@ class NoiseAddress:
         cell: one cell, or None when one stream serves all cells in their fixed order.
         coordinate: one coordinate, or None when one stream serves all in order.
         partition: the home partition whose journal pays for the release.
-        content: keyed digest of what the noise covers; empty where a place must be drawn for before its content is
-            there, and where nothing is covered.
+        content: keyed digest of the content that the noise covers; empty if the noise must be drawn before its content
+            has come, or covers no content.
     """
 
     purpose: str
@@ -84,7 +84,7 @@ class NoiseAddress:
     content: bytes = b""
 
     def __post_init__(self) -> None:
-        """Refuse an address that would not name its release.
+        """Refuse an address that does not name its release.
 
         Raises:
             BadNoise: an empty name or digest, or a nonce that is not 32 bytes.
@@ -127,9 +127,9 @@ class NoiseAddress:
 class KeyedStream:
     """The words of one address, one draw after the other.
 
-    Every draw has a label (its law and all its parameters) and a number of its own, and a ChaCha20 key made
-    from both. So a draw of n values is the beginning of a draw of more, and the same address used by mistake
-    with two scales gives unrelated noise.
+    Every draw has a label (its law and all parameters), a number, and a ChaCha20 key that is derived from both. So a
+    draw of n values is the beginning of a longer draw, and the same address with two scales (by mistake) gives
+    unrelated noise.
     """
 
     __slots__ = ("_address", "_draws", "_key", "reproducible")
@@ -170,7 +170,7 @@ class KeyedStream:
         encryptor.update_into(bytes(words.nbytes), words.data.cast("B"))
 
     def __repr__(self) -> str:
-        """How far the stream was read; never its key."""
+        """The position of the stream; never its key."""
         return f"KeyedStream(draws={self._draws})"
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:

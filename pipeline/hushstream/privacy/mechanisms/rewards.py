@@ -1,4 +1,4 @@
-"""A reward noised once, where it arises: what everyone else sees is private whatever they do with it.
+"""A reward that is noised once, where it arises, so that all later uses of it are private.
 
 A reward is a whole number of M steps. Two mechanisms give pure epsilon for replacing it by any other:
 

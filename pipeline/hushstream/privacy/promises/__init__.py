@@ -1,1 +1,1 @@
-"""What a guarantee says: the object, its sentences, its page."""
+"""Guarantees: the object, its sentences, its page."""

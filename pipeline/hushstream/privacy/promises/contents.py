@@ -1,8 +1,8 @@
-"""What a topic holds of persons, and in which form: the part of a guarantee that says where content can be read.
+"""The content of topics about persons, and its form: the part of a guarantee that says where content can be read.
 
-A price says what is learned from what was released under a mechanism. It says nothing of content that goes around the
-mechanism, so a guarantee names every topic that holds content of a person, and whether its zone is one that is trusted
-with it. Content in clear outside the trusted zones leaves un-noised, whatever epsilon stands beside it.
+A price bounds what can be learned from the releases of a mechanism. It does not cover content that bypasses the
+mechanism. So a guarantee names every topic with content of persons, and says whether its zone is trusted with it.
+Content in clear outside the trusted zones is disclosed without noise, whatever the epsilon of the releases is.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from typing import Any
 
 
 class Form(StrEnum):
-    """How content of a person stands on a topic."""
+    """The form of content about persons on a topic."""
 
     CLEAR = "in clear"
-    """As it is: whoever reads the topic reads it."""
+    """In clear: every reader of the topic can read it."""
     PUBLIC = "in clear, held to be public"
-    """As it is; the relation counts it among what is public, so the guarantee is not about it."""
+    """In clear; the neighbour relation treats it as public, so the guarantee does not cover it."""
     SEALED = "sealed"
-    """As it is, under a key that one trusted zone has."""
+    """Encrypted under a key of one trusted zone."""
     SAMPLED = "sampled"
-    """Counts without noise, of those that a secret coin kept, in crowds of a least size: priced by that coin."""
+    """Counts without noise of a secret sample, in crowds of a least size; the price follows from the sampling."""
     NOISED = "noised"
-    """Out of a mechanism that adds noise, or made of nothing but that."""
+    """The output of a mechanism that adds noise, or computed from such outputs alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What one topic holds of persons in one form.
+    """Content about persons on one topic, in one form.
 
     Attributes:
         topic: its logical name.
         what: the content, in words.
-        form: how it stands there.
-        zone: of those who may read it.
+        form: its form.
+        zone: the zone whose operator may read it.
         trusted: whether the guarantee trusts that zone with content.
     """
 
@@ -48,7 +48,7 @@ class Content:
 
     @property
     def leaves_unnoised(self) -> bool:
-        """Whether the content is given, as it is, to a zone that nobody is asked to trust."""
+        """Whether the content is given in clear to a zone that is not trusted with it."""
         return self.form is Form.CLEAR and not self.trusted
 
     def as_json(self) -> dict[str, Any]:
@@ -68,5 +68,5 @@ class Content:
 
 
 def unnoised_topics(contents: Iterable[Content]) -> tuple[str, ...]:
-    """The topics on which content leaves un-noised, each once, in their order."""
+    """The topics with content that is disclosed without noise, each once, in their order."""
     return tuple(dict.fromkeys(content.topic for content in contents if content.leaves_unnoised))

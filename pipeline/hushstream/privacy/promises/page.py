@@ -1,4 +1,4 @@
-"""A guarantee as a page of grouped lines for a reader, and the same groups as plain values: each fact stands once."""
+"""A guarantee as a page of grouped lines, and the same groups as plain values. Each fact appears once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Line:
 
     Attributes:
         key: stable, for scripts.
-        name: what it is about, for people; one name for all lines of a group that is a list.
+        name: what it is about, for people; all lines of a list have the same name.
         text: the fact.
         value: for scripts.
     """
@@ -30,7 +30,7 @@ class Line:
     value: Any
 
     def __str__(self) -> str:
-        """By itself, outside of its group."""
+        """The line by itself, outside its group."""
         return f"{self.name}: {self.text}" if self.text.endswith(".") else f"{self.name}: {self.text}."
 
 
@@ -42,8 +42,8 @@ class Group:
         key: stable, for scripts.
         title: the heading.
         lines: the facts.
-        listed: whether they are a list of equals, which no names tell apart.
-        plain: whether they are whole sentences or rows, which need no names either.
+        listed: whether the lines are a list without names.
+        plain: whether they are whole sentences or rows, which need no names.
     """
 
     key: str
@@ -59,14 +59,14 @@ class Group:
         return {line.key: line.value for line in self.lines}
 
     def as_text(self) -> list[str]:
-        """The heading, and a line a fact under it."""
+        """The heading, and one line for each fact."""
         if self.listed:
             return [self.title, *(f"  - {line.text}" for line in self.lines)]
         return [self.title, *(f"  {line.text if self.plain else line}" for line in self.lines)]
 
 
 def groups_of(promises: Promises) -> tuple[Group, ...]:
-    """What a deployment promises: about one person, about its units, and what surrounds that."""
+    """The groups of a deployment's promises: about one person, about its units, and the conditions."""
     releases, lift = promises.releases, promises.lift
     found = [
         _person(promises),
@@ -81,13 +81,13 @@ def groups_of(promises: Promises) -> tuple[Group, ...]:
 
 
 def page_head(promises: Promises) -> list[str]:
-    """What stands above the groups: the sentence, marks and the picture."""
+    """The head of the page: the sentence, marks and the picture."""
     odds = promises.odds()
     return [promises.sentence(), *promises.releases.marks, *(picture(odds) if odds else [])]
 
 
 def page_text(promises: Promises, beside: Sequence[Group] = (), keys: Collection[str] | None = None) -> str:
-    """The whole page; ``beside`` are groups that others add. With ``keys`` of groups, those alone."""
+    """The page; ``beside`` are groups that others add. With ``keys`` it has only these groups."""
     lines = page_head(promises)
     for group in (*groups_of(promises), *beside):
         if keys is None or group.key in keys:
@@ -96,7 +96,7 @@ def page_text(promises: Promises, beside: Sequence[Group] = (), keys: Collection
 
 
 def page_json(promises: Promises) -> dict[str, Any]:
-    """The same in plain values: what stands above the groups, and each group under its key."""
+    """The page in plain values: its head, and each group under its key."""
     return {
         "sentence": promises.sentence(),
         "phrase": promises.phrase(),
@@ -107,7 +107,7 @@ def page_json(promises: Promises) -> dict[str, Any]:
 
 
 def fact_lines(promises: Promises) -> tuple[str, ...]:
-    """The facts of all groups, one a line, without headings: for reports, which sort them themselves."""
+    """The facts of all groups, one for each line, without headings, for reports that sort them."""
     return tuple(str(line) for group in groups_of(promises) for line in group.lines)
 
 
@@ -148,7 +148,7 @@ def _unit(promise: Guarantee) -> tuple[Line, ...]:
 
 
 def _prices(prices: Prices, subject: Subject, unnoised: tuple[str, ...]) -> list[Line]:
-    """The larger price first; where content leaves un-noised beside it no price speaks of that."""
+    """The prices, the larger one first; they do not cover content that is disclosed without noise."""
     beside = f"; not of what leaves un-noised on {', '.join(unnoised)}" if unnoised else ""
     name = f"{subject.which[:1].upper()}{subject.which[1:]}"
     lines = [Line("which", name, f"{price_text(prices.which)}{beside}", amounts(prices.which))]

@@ -1,8 +1,7 @@
-"""A guarantee is an object (rule 1): what is promised, about what, to whom, and what is not.
+"""A guarantee is an object (rule 1): it says what is promised, about what, to whom, and what is not promised.
 
-Every mechanism returns one, each system composes its own, and whatever prints privacy prints it from here.
-All amounts are integers that were rounded up. `hushstream.privacy.mechanisms.guarantee` makes them for releases of
-slots.
+Every mechanism returns one, each system composes its own, and all printed statements about privacy come from it. All
+amounts are integers that were rounded up. `hushstream.privacy.mechanisms.guarantee` makes them for releases of slots.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ REPRODUCIBLE = "REPRODUCIBLE, NOT PRIVATE"
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a paper states for its own calibration, kept beside the true figure.
+    """The claim of a paper for its own calibration, kept beside the true figure.
 
     Attributes:
         epsilon_micro: claimed epsilon in millionths, rounded up.
@@ -62,18 +61,18 @@ class Claim:
 
 
 class Cap(NamedTuple):
-    """The setting that bounds what is counted of one person.
+    """The setting that limits the number of units of one person.
 
     Attributes:
         setting: its path in the configuration.
-        most: up to so many units of a person promise that person something.
+        most: largest number of units with which a person is still promised something.
     """
 
     setting: str
     most: int
 
     def __str__(self) -> str:
-        """What it would give."""
+        """A sentence about the limit and its effect."""
         return f"{self.setting} of at most {self.most} promises a person something"
 
 
@@ -82,14 +81,14 @@ class Lifetime:
     """What all units of one person cost together.
 
     Attributes:
-        units: how many one user has in their life, on one device.
-        devices: unlinked devices of one person that are counted.
-        cost: for all of them together, against none of them.
-        exchange: for all of them together, against others in their place.
-        cap: the setting that says how many there are, and how many of them a person can have and still be promised
-            something; None where there is no such setting or number.
-        counted: whether somebody holds each person to so many units; False where they are a supposition, under which
-            nothing is promised to whoever has more.
+        units: number of units of one user in their life, on one device.
+        devices: number of unlinked devices of one person.
+        cost: price of all of them together, against none.
+        exchange: price of all of them together, against others in their place.
+        cap: the setting of this number, and the largest number with which a person is still promised something; None if
+            there is no such setting or number.
+        counted: whether the number is enforced for each person; False if it is an assumption: then a person with more
+            units is promised nothing.
     """
 
     units: int
@@ -113,11 +112,11 @@ class Lifetime:
 
 @dataclass(frozen=True, slots=True)
 class Redraws:
-    """Noise that may be drawn anew over the same units, each time at a price: the figures of one time.
+    """The figures of one redraw: noise may be drawn anew over the same units, each time at a price.
 
     Attributes:
-        most: how many times, the first among them.
-        price: what each of them costs a unit.
+        most: largest number of draws, with the first one.
+        price: price of each draw for a unit.
     """
 
     most: int
@@ -130,31 +129,31 @@ class Redraws:
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """What one mechanism promises.
+    """The guarantee of one mechanism.
 
     Attributes:
         mechanism: name and every parameter, in words.
         relation: which inputs are neighbours.
         unit: what differs between neighbours.
-        cost: epsilon and delta for one unit, over all that is ever released of it.
+        cost: epsilon and delta for one unit, over all its releases.
         replace_one: epsilon and delta between two reports, where null is not one of them.
         lifetime: for all units of one person.
-        sensitivity: how far one unit moves the exact result.
-        norm: in which norm.
+        sensitivity: largest change of the exact result by one unit.
+        norm: norm of this change.
         zone: the trust zone that runs the mechanism and holds its key.
         deployment: ``hosted`` or ``edge``.
         residue_units: the part of delta that comes from the noise's tables, in units of 2^-80.
         not_protected: what the guarantee does not cover, one fact each.
         conditions: what must hold for it, one fact each.
-        private_as_stated: False when the claim beside it is not what holds, or content leaves un-noised beside it.
+        private_as_stated: False if the paper's claim does not hold, or content is disclosed without noise.
         claimed: the claim of the paper whose calibration this is, if it is one.
         reproducible: True when the key comes from a seed.
-        redraws: where noise may be drawn more than once over a unit; None: it is drawn once.
+        redraws: figures if noise may be drawn more than once over a unit; None if it is drawn once.
         rho_micro: the zCDP of one charge in millionths, at the orders that `hushstream.counting.counter` proves;
             None where the mechanism is priced by (epsilon, delta) alone.
-        contents: what each topic of the deployment holds of persons; empty for a mechanism by itself.
-        public_participation: whether the relation leaves it public that somebody took part: neighbours differ in what a
-            unit was, any two values, so ``cost`` and ``replace_one`` answer one question.
+        contents: content about persons on each topic of the deployment; empty for a mechanism by itself.
+        public_participation: whether taking part is public under the relation. Then neighbours differ in the value of a
+            unit, and ``cost`` and ``replace_one`` are the same price.
     """
 
     mechanism: str
@@ -180,11 +179,11 @@ class Guarantee:
     public_participation: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a guarantee that leaves something open.
+        """Refuse a guarantee that is incomplete.
 
         Raises:
-            BadGuarantee: an unknown deployment, an empty field, or a verdict that does not match the claim and what
-                leaves un-noised.
+            BadGuarantee: an unknown deployment, an empty field, or a verdict that contradicts the claim or content
+                without noise.
         """
         if self.deployment not in ("hosted", "edge"):
             raise BadGuarantee(f"deployment: expected hosted or edge, got {self.deployment!r}")
@@ -208,18 +207,18 @@ class Guarantee:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """Warnings that stand wherever a result under this guarantee is shown; empty when there is none."""
+        """Warnings that are shown with every result under this guarantee; empty if there are none."""
         marks = () if self.private_as_stated else (NOT_PRIVATE,)
         return (*marks, REPRODUCIBLE) if self.reproducible else marks
 
     @property
     def unnoised(self) -> tuple[str, ...]:
-        """The topics on which content leaves un-noised: the figures of this guarantee do not speak of it."""
+        """The topics with content that is disclosed without noise, which the figures of this guarantee do not cover."""
         return unnoised_topics(self.contents)
 
     @property
     def price(self) -> Cost:
-        """What one charge costs a unit: all of `cost`, or the part of one redraw."""
+        """Price of one charge for a unit: all of `cost`, or the part of one redraw."""
         return self.cost if self.redraws is None else self.redraws.price
 
     @property
@@ -241,11 +240,11 @@ class Guarantee:
 
     @property
     def warning(self) -> str | None:
-        """What must be said beside the figures of a whole life where they promise (next to) nothing; else None."""
+        """A warning beside the figures of a whole life if they promise (next to) nothing; else None."""
         return self.warning_for(self.life_prices)
 
     def warning_for(self, life: Prices) -> str | None:
-        """`warning` where all that is released of one person has the prices ``life``."""
+        """`warning` if all releases about one person have the prices ``life``."""
         if life.weak is None:
             return None
         unit_weak = self.unit_prices.weak
@@ -256,14 +255,14 @@ class Guarantee:
 
     @property
     def units_in_life(self) -> str:
-        """In words: how many units of one person `lifetime` is for."""
+        """The units of one person in `lifetime`, in words."""
         units, devices = self.lifetime.units, self.lifetime.devices
         said = self.unit if units == 1 else f"{units} {noun(self.unit)}s of one user"
         said = said if devices == 1 else f"{said} on each of {devices} unlinked devices"
         return said if self.lifetime.counted else f"{said}, as is supposed: nobody counts them"
 
     def under_key(self, reproducible: bool) -> Guarantee:
-        """The same guarantee with the kind of key that the release really uses."""
+        """The same guarantee with the kind of key that the release uses."""
         return replace(self, reproducible=reproducible)
 
     def with_contents(self, contents: tuple[Content, ...]) -> Guarantee:
@@ -300,10 +299,10 @@ class Guarantee:
         }
 
     def sentence(self, life: Prices | None = None) -> str:
-        """What it comes to for one person, in one line; who is promised nothing reads that first.
+        """The guarantee for one person in one line. If nothing is promised, the line begins with that.
 
         Args:
-            life: what one person pays for everything that is released beside this, too; None for `life_prices`.
+            life: prices of one person for all releases, also those beside this guarantee; None for `life_prices`.
         """
         text = core_sentence(life or self.life_prices, self.person, self.unit, self.unit_prices)
         if self.unnoised:
@@ -315,8 +314,10 @@ class Guarantee:
         return f"{text[:1].upper()}{text[1:]}."
 
     def phrase(self, life: Prices | None = None) -> str:
-        """`sentence` in a few words, to stand behind a figure: "at most e^3 about which of two things one person did,
-        e^1.5 about whether they took part at all"."""
+        """`sentence` in a few words, to follow a figure.
+
+        For instance: "at most e^3 about which of two things one person did, e^1.5 about whether they took part at all".
+        """
         if self.unnoised:
             return f"nothing promised about one person: content leaves un-noised on {', '.join(self.unnoised)}"
         text = core_phrase(life or self.life_prices, self.person, self.unit, self.unit_prices)
@@ -329,7 +330,7 @@ class Guarantee:
         )
 
     def odds(self, life: Prices | None = None) -> tuple[Odds, ...]:
-        """What somebody may come to believe, for one person and for one unit; empty where nothing is promised."""
+        """How certain an observer may become, about one person and about one unit; empty if nothing is promised."""
         if self.unnoised:
             return ()
         return bars(life or self.life_prices, self.person, self.unit, self.unit_prices)
@@ -337,11 +338,11 @@ class Guarantee:
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """All that a deployment promises of one person: its releases' guarantee, and beside it the lift's.
+    """All promises of a deployment about one person: the guarantee of its releases, and that of the lift.
 
     Attributes:
-        releases: of what the system releases.
-        lift: of the lift over a hold-out, about the same persons; None: there is none.
+        releases: guarantee of the system's releases.
+        lift: guarantee of the lift of a hold-out, about the same persons; None if there is none.
     """
 
     releases: Guarantee
@@ -354,7 +355,7 @@ class Promises:
 
     @property
     def together(self) -> Prices:
-        """Both prices of everything in one person's life (basic composition)."""
+        """Both prices of all releases in one person's life (basic composition)."""
         life = self.releases.life_prices
         return life if self.lift is None else life + self.lift.life_prices
 
@@ -376,7 +377,7 @@ class Promises:
         return self.releases.warning_for(self.together)
 
     def as_json(self) -> dict[str, Any]:
-        """The releases' plain values with the lift's (null without one) and what both cost together beside them."""
+        """Plain values of the releases' guarantee, of the lift's (null without one), and of both prices together."""
         return {
             **self.releases.as_json(),
             "sentence": self.sentence(),

@@ -1,13 +1,14 @@
-"""The words of a guarantee: two prices, the sentence, the phrase of a result, and the bars of the picture.
+"""The words of a guarantee: two prices, the sentence, the phrase for a result, and the bars of the picture.
 
-A statement about somebody has two prices: which of two things they did, and whether they took part at all. The
-neighbour of the first question is another content, that of the second one is none at all, so the first costs up to
-twice the epsilon of the second and leads. Where taking part is public, only the first question is left.
+A guarantee about a person has two prices: for the question which of two things they did, and for the question whether
+they took part at all. In the first question the neighbour is another content, in the second one no content. So the
+first costs up to twice the epsilon of the second, and comes first. If taking part is public, only the first question
+remains.
 
 Pure epsilon-DP bounds every likelihood ratio by e^epsilon (Dwork and Roth 2014, definition 2.4): so even odds become at
-most e^epsilon to 1, whatever is read and whatever else is known. With a delta, the two laws are those of an
-epsilon-indistinguishable pair but for a part of weight delta (Kairouz, Oh, Viswanath 2015, theorem 3.3): "but for a
-chance of delta" stands beside every bound, and is the delta of that bound.
+most e^epsilon to 1, whatever an observer reads and knows. With a delta, the two laws are an epsilon-indistinguishable
+pair except for a part of weight delta (Kairouz, Oh, Viswanath 2015, theorem 3.3). So every bound is printed with "but
+for a chance of delta".
 """
 
 from __future__ import annotations
@@ -29,37 +30,36 @@ LITTLE = "next to nothing"
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What the two questions about somebody, or about one unit of theirs, cost.
+    """The prices of the two questions about a person, or about one of their units.
 
     Attributes:
-        which: epsilon and delta between two contents: which of two things they did.
-        took_part: epsilon and delta between a content and none: whether they took part at all; None where that is
-            public.
+        which: epsilon and delta between two contents (which of two things they did).
+        took_part: epsilon and delta between a content and none (whether they took part at all); None if that is public.
     """
 
     which: Cost
     took_part: Cost | None
 
     def __add__(self, other: Prices) -> Prices:
-        """Both together (basic composition); what is public of one is public of both."""
+        """Both together (basic composition). If taking part is public for one of them, it is public for both."""
         hidden = None not in (self.took_part, other.took_part)
         took_part = _sum(self.took_part, other.took_part) if hidden else None
         return Prices(_sum(self.which, other.which), took_part)
 
     @property
     def weak(self) -> str | None:
-        """In words, where a question is promised (next to) nothing: of the worse one."""
+        """Words for the worse question, if (next to) nothing is promised for it."""
         found = [weakness(one) for one in (self.which, self.took_part) if one is not None]
         return NOTHING if NOTHING in found else LITTLE if LITTLE in found else None
 
 
 class Subject(NamedTuple):
-    """Of whom or what something is said.
+    """The subject of a sentence.
 
     Attributes:
-        which: in words: which of two things it was.
-        took_part: in words: whether it was there at all.
-        public: in words: that its being there is public.
+        which: words for the question which of two things it was.
+        took_part: words for the question whether it was there at all.
+        public: words to say that its being there is public.
     """
 
     which: str
@@ -68,12 +68,12 @@ class Subject(NamedTuple):
 
 
 class Odds(NamedTuple):
-    """How likely somebody may hold at most what they held as likely as not before.
+    """The largest probability that an observer may give to something that had even odds before.
 
     Attributes:
-        label: of what.
+        label: what it is about.
         share: in [0, 1].
-        chance: what delta says beside it; empty without one.
+        chance: words for delta; empty without one.
     """
 
     label: str
@@ -85,12 +85,12 @@ PERSON = Subject("which of two things one person did", "whether they took part a
 
 
 def person_of(unit: str, public: bool, supposed: int | None = None) -> Subject:
-    """One person of whom all is protected or, where taking part is public, what their units were.
+    """Words for one person: all about them is protected or, if taking part is public, the content of their units.
 
     Args:
         unit: of the relation, in words.
         public: whether taking part is public.
-        supposed: how many units a person is supposed to have where nobody counts them; None: they are counted.
+        supposed: assumed number of units of a person, if nobody counts them; None if they are counted.
     """
     few = "" if supposed is None else f", if they gave {supposed} at most, which nobody counts"
     if not public:
@@ -99,7 +99,7 @@ def person_of(unit: str, public: bool, supposed: int | None = None) -> Subject:
 
 
 def weakness(cost: Cost) -> str | None:
-    """In words, where a price is so high that little or nothing is promised for it."""
+    """Words for a price that is so high that it promises little or nothing."""
     if cost.delta_units >= DELTA_ONE:
         return NOTHING
     weak = cost.epsilon_micro >= _WEAK_EPSILON_MICRO or cost.delta_units >= _WEAK_DELTA_UNITS
@@ -107,17 +107,17 @@ def weakness(cost: Cost) -> str | None:
 
 
 def price_text(cost: Cost) -> str:
-    """Epsilon and delta, and that they promise nothing where they do not."""
+    """Epsilon and delta, with a remark if they promise nothing."""
     return f"{cost}, so nothing is promised" if weakness(cost) == NOTHING else str(cost)
 
 
 def factor(cost: Cost) -> str:
-    """How much anybody learns at a price, in words, epsilon rounded up to thousandths; delta aside."""
+    """How much an observer learns at a price, in words. Epsilon is rounded up to thousandths; delta is left out."""
     return f"a factor {_power(cost)}"
 
 
 def chance(cost: Cost) -> str:
-    """What delta says of it, to follow behind."""
+    """Words for delta, to follow after `factor`."""
     return f" (but for a chance of {delta_text(cost.delta_units)})" if cost.delta_units else ""
 
 
@@ -128,19 +128,19 @@ def noun(unit: str) -> str:
 
 
 def beyond(unit: str, unit_prices: Prices) -> str:
-    """What is promised where a whole life is promised little; empty where that is little, too."""
+    """What is promised if little is promised for a whole life; empty if that is little, too."""
     return f" beyond single {noun(unit)}s" if unit_prices.weak is None else ""
 
 
 def left_alone(unit: str, unit_prices: Prices) -> str:
-    """What is left where a whole life is promised nothing: single units, or hardly those."""
+    """What remains if nothing is promised for a whole life: single units, or hardly those."""
     if unit_prices.weak is None:
         return f"so only single {noun(unit)}s are protected"
     return f"and for {unit} {unit_prices.weak} is promised, too ({_unit_factors(unit_prices)})"
 
 
 def ledger_words(unit: str, unit_prices: Prices) -> str:
-    """Which question the amounts of budgets and ledgers are the price of, and what the other one costs."""
+    """The question whose price budgets and ledgers count, and the price of the other one."""
     if unit_prices.took_part is None:
         return "Amounts of budget and ledger are as to which of two it was; that it was there is public."
     return (
@@ -150,7 +150,7 @@ def ledger_words(unit: str, unit_prices: Prices) -> str:
 
 
 def core_sentence(person: Prices, subject: Subject, unit: str, unit_prices: Prices) -> str:
-    """What a person is promised, and what is left where that is nothing; without a full stop."""
+    """The promise to a person, and what remains if it promises nothing; without a full stop."""
     released = "from all that this deployment releases"
     if person.weak is not None:
         said = "; ".join(_weak_clauses(person, subject, beyond(unit, unit_prices)))
@@ -194,19 +194,19 @@ def picture(odds: tuple[Odds, ...]) -> list[str]:
 
 
 def percent(share: float) -> str:
-    """A share as a percentage, rounded up: what is promised is never overstated."""
+    """A share as a percentage, rounded up so that no promise is overstated."""
     return f"{min(100, math.ceil(1000 * share - 1e-9) / 10):g} %"
 
 
 def even_odds(cost: Cost) -> float:
-    """What even odds become at most, at a price: e^epsilon / (1 + e^epsilon), and certainty where delta is 1."""
+    """The largest probability after even odds, at a price: e^epsilon / (1 + e^epsilon), or 1 if delta is 1."""
     if cost.delta_units >= DELTA_ONE:
         return 1.0
     return 1 / (1 + math.exp(-min(float(epsilon_value(cost.epsilon_micro)), _HIGHEST)))
 
 
 def _weak_clauses(person: Prices, subject: Subject, beyond: str) -> list[str]:
-    """Of each question what is promised, where one at least is promised little; one clause where both are alike."""
+    """The promise for each question, if one of them is weak; one clause if both are alike."""
     asked = [(person.which, subject.which)]
     if person.took_part is not None:
         asked.append((person.took_part, subject.took_part))
@@ -227,7 +227,7 @@ def _clause(cost: Cost, about: str) -> str:
 
 
 def _unit_clause(unit: str, prices: Prices) -> str:
-    """What is left for one unit: protected up to its larger price, and which of both questions that is."""
+    """The promise for one unit: its larger price, and which of both questions that is."""
     if prices.weak is not None:
         return f"for {unit} {prices.weak} is promised, too"
     which = f"up to {factor(prices.which)} about which of two it was{chance(prices.which)}"

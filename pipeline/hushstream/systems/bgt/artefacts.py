@@ -1,7 +1,8 @@
-"""What is prepared once for a deployment.
+"""The prepared files of a deployment.
 
-``features.json``: public features of its items, where it has any. Where devices make slots, ``sealing.json`` and
-``signing.json``: the collector's public keys and the aggregator's; and ``agreement.json``, which applications ship.
+``features.json``: public features of its items, if there are any. If devices make slots, ``sealing.json`` and
+``signing.json``: the public keys of the collector and of the aggregator; and ``agreement.json``, which applications
+ship.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ TABLE = PreparedFrom("features", "public features of the items: item,number,...,
 
 
 def prepare(config: BgtConfig, given: Given) -> Mapping[str, bytes]:
-    """Take over the public features of items, and publish the keys that devices go by.
+    """Copy the public features of items, and publish the keys that devices use.
 
     Raises:
-        ConfigurationError: neither what was prepared nor keys at hand say to whom slots are sealed; there are no
-            features although the configuration has some, or the other way round, or others were
-            taken over before; or a model of so many items could never be published.
+        ConfigurationError: neither the prepared files nor the key files say to whom slots are sealed; there are no
+            features although the configuration declares some, or the reverse; other features were prepared before; or
+            a model of this size would not fit into a record.
     """
     BgtSystem.of(config, _nothing(config))
     made = {**_features(config, given)}
@@ -58,7 +59,7 @@ def _features(config: BgtConfig, given: Given) -> Mapping[str, bytes]:
     path, text = given.inputs[TABLE.name]
     file = features_file(parse_features(text, config.items, config.features, path))
     if artefacts.has(FEATURES) and artefacts.files[FEATURES] != file:
-        raise ConfigurationError(f"{artefacts.path(FEATURES)}: expected the features at hand or none, got others")
+        raise ConfigurationError(f"{artefacts.path(FEATURES)}: expected the given features or none, got others")
     return {FEATURES: file}
 
 
@@ -117,7 +118,7 @@ def agreement_of(system: BgtSystem) -> bytes:
 
 
 def inputs_of(features: Float64) -> Mapping[str, tuple[str, str]]:
-    """Features as the file that preparation takes; none where there are none."""
+    """Features in the form of the file for preparation; none if there are none."""
     if not features.shape[1]:
         return {}
     lines = [",".join([str(item), *map(repr, row)]) for item, row in enumerate(features.tolist())]
@@ -125,5 +126,5 @@ def inputs_of(features: Float64) -> Mapping[str, tuple[str, str]]:
 
 
 def _nothing(config: BgtConfig) -> Float64:
-    """Features of zeros: whatever they are, what a configuration allows does not follow from them."""
+    """Features of zeros, for checks that do not depend on their values."""
     return np.zeros((config.items, config.features))

@@ -15,7 +15,8 @@ from hushstream.engine.values import REFUSE_UNKNOWN, number, positive, require, 
 
 LATTICE_BITS = 20
 UNIT = 1 << LATTICE_BITS
-"""One, on the lattice of slots: far finer than any noise, and squares of slots sum up within 64 bits."""
+"""The number 1 on the lattice of slots. The lattice is far finer than any noise, and sums of squares fit into 64
+bits."""
 
 LARGEST_ITEMS = 1 << 16
 LARGEST_PAIRS = 1 << 12
@@ -34,12 +35,12 @@ KINDS: tuple[Kind, ...] = ("items", "pairs", "factors")
 
 @dataclass(frozen=True, slots=True)
 class ScaleConfig:
-    """Which ratings there are.
+    """The scale of ratings.
 
     Attributes:
         lowest, highest: the ends of the scale; lowest becomes 0 and highest 1. MovieLens' 0.2 to 1 is lowest 0,
             highest 5.
-        middle: mu, what is expected of a rating of which nothing is known, from 0 to 1.
+        middle: mu, expected rating without any knowledge, from 0 to 1.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -60,20 +61,20 @@ class ScaleConfig:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseConfig:
-    """What leaves a user, and how it is noised.
+    """The content of slots, and their noise.
 
     Attributes:
         noise: gaussian, or exact (no noise: for replays of public datasets, not private as stated).
-        epsilon: of all slots of one user together, against null.
-        delta: at which epsilon is stated; half of it is the noise tables'.
+        epsilon: for all slots of one user together, against null.
+        delta: the delta of epsilon; half of it is for the noise tables.
         shares: of rho, for slots of kinds A, B and C.
         clip: C, the L2 norm of a slot of kinds A and B, at most 1.
         factor_clip: C_c, the Frobenius norm of a slot of kind C, at most 1.
-        count_weight: alpha, what one count weighs beside a residual of 1.
-        pairs: how many ratings a slot holds at most; all slots are padded to it.
-        top: M, the items whose pairs are looked at.
-        factors: d, the most factors that there may be.
-        epochs: of noise that are planned, the first one and one for each suspected rollback of the collector;
+        count_weight: alpha, weight of one count relative to a residual of 1.
+        pairs: largest number of ratings in a slot; all slots are padded to it.
+        top: M, number of items whose pairs are counted.
+        factors: d, largest number of factors.
+        epochs: planned number of noise epochs: the first one, and one for each suspected rollback of the collector;
             users pay for each of them.
     """
 
@@ -113,19 +114,19 @@ class ReleaseConfig:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """How releases become a model, and a model predictions; none of it touches the guarantee.
+    """Parameters of the model and of predictions; the guarantee does not depend on them.
 
     Attributes:
-        rating_variance: s2, of one rating about what is expected of it.
-        bias_variance: tau2, of item biases about what features and popularity say of them.
-        offset_ridge: lb, on the user's own offset where there are factors.
-        lone_ridge: the same where there are biases alone.
+        rating_variance: s2, of one rating around its expectation.
+        bias_variance: tau2, of item biases around their prediction from features and popularity.
+        offset_ridge: lb, on the user's own offset if there are factors.
+        lone_ridge: the same if there are biases alone.
         factor_ridge: lp, on a user's factors.
         factor_variance: tq2, of an item's factors.
         factor_weight: w, the mean square of a user's factor.
-        feature_scale: of public features beside factors on the device.
-        edge_margin: an eigenvalue counts from so many times the edge of the noise's.
-        valid_seconds: so long after a version was made devices begin with it, where users' devices make slots.
+        feature_scale: scale of public features relative to factors on the device.
+        edge_margin: an eigenvalue counts if it is this many times the largest eigenvalue of noise alone.
+        valid_seconds: devices begin with a version for this long after it was made; for kind edge.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -152,21 +153,21 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True)
 class BgtConfig:
-    """Everything that decides what a BGTplanner deployment computes (Zhang et al. 2024, in a form that is sound).
+    """All parameters of a BGTplanner deployment's computation (Zhang et al. 2024, in a sound form).
 
     Attributes:
         deployment: its name; topics and consumer groups begin with it.
-        items: I, how many items can be rated, numbered from 0.
-        features: public features of an item; 0 for none.
-        scale: which ratings there are.
-        release: what leaves a user.
-        model: what is made of it.
-        partitions: how many of each topic; users are spread over those of the learner.
-        budget: limits what one user may pay over all epochs of noise; null for what one epoch costs.
-        privacy: what the operator says of the promise in words; no digest follows from it.
-        kind: hosted (the operator's raters make slots) or edge (users' devices do, and seal them for the collector).
-        settle_seconds: up to so long a device waits with its slot of a round, drawn by a coin; for kind edge.
-        system: which system this is a configuration of.
+        items: I, number of items that can be rated, numbered from 0.
+        features: number of public features of an item; 0 for none.
+        scale: the scale of ratings.
+        release: slots and their noise.
+        model: parameters of the model.
+        partitions: number of partitions of each topic; users are distributed over those of the learner.
+        budget: limit of one user's payments over all noise epochs; null for the price of one epoch.
+        privacy: the operator's statement about the promise; it is in no digest.
+        kind: hosted (the operator's raters make slots) or edge (users' devices make them, sealed for the collector).
+        settle_seconds: longest delay of a device's slot of a round, drawn uniformly; for kind edge.
+        system: name of the system.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -213,13 +214,13 @@ class BgtConfig:
 
     @property
     def top(self) -> int:
-        """M, among the items that there are."""
+        """M, at most the number of items."""
         return min(self.release.top, self.items)
 
 
 @lru_cache(maxsize=64)
 def bgt_digest(config: BgtConfig, features: bytes = b"", public_dataset: bool = False, pinned: bytes = b"") -> bytes:
-    """16 bytes that stand for a deployment.
+    """Digest of a deployment (16 bytes).
 
     Args:
         config: all of it.

@@ -1,7 +1,7 @@
-"""A BGTplanner deployment: what every role of it works from.
+"""A BGTplanner deployment: the object that all its roles use.
 
 Stages, in order: one padded slot of a user and round (edge) -> sums of all slots with noise (collector) -> item biases,
-the test for factors, factors, and what is asked for next (server) -> the next round's slots, and predictions (edge).
+the test for factors, factors, and the next round (server) -> the next round's slots, and predictions (edge).
 
 Source: Zhang et al., BGTplanner (2024), in a form that is sound: `hushstream.systems.bgt.price.sensitivity` has the
 proofs.
@@ -30,10 +30,10 @@ TRACK = "ratings"
 """The one model track."""
 
 NAMED_BY = "named_by"
-"""The parameter that says what is in the name of a round's noise; a record without it named contents alone."""
+"""Name of the parameter that says what the noise address of a round contains; without it these are contents alone."""
 
 _ROOM_BYTES = 1 << 16
-"""Of a record, for all but its columns."""
+"""Bytes of a record without its columns."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,8 @@ class BgtSystem(Core[BgtConfig]):
         """Make a deployment.
 
         Raises:
-            ConfigurationError: a model of so many items could never be published, or no epoch fits the budget.
+            ConfigurationError: a model of this size would not fit into a record, or the budget does not cover one
+                epoch.
         """
         require_publishable(config)
         hosted = not (config.devices and public_dataset)
@@ -80,12 +81,12 @@ class BgtSystem(Core[BgtConfig]):
         return bgt_address(self.config, self.digest, nonce, epoch, partition)
 
     def parameters(self, number: int, kind: Kind, with_ids: bool) -> str:
-        """Every parameter of a round's noise, as the journal has it.
+        """Every parameter of a round's noise, as in the journal.
 
         Args:
             number: of the round.
-            kind: what its slots hold.
-            with_ids: whether ids of slots are in the noise's name.
+            kind: kind of its slots.
+            with_ids: whether the noise address contains ids of slots.
         """
         values: dict[str, Any] = {"kind": kind, **({NAMED_BY: "ids and contents"} if with_ids else {})}
         if self.config.release.noise != "exact":
@@ -123,7 +124,7 @@ def bgt_address(config: BgtConfig, digest: bytes, nonce: bytes, epoch: int, part
 
 
 def require_publishable(config: BgtConfig) -> None:
-    """Refuse what could never be published, before anything runs.
+    """Refuse a configuration whose records would be too large, before anything runs.
 
     Raises:
         ConfigurationError: sums or a model of so many items do not fit one record.

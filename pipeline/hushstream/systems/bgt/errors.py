@@ -1,4 +1,4 @@
-"""What BGTplanner's stages refuse. No message repeats a rating or a value of a slot."""
+"""Errors of BGTplanner's stages. No message repeats a rating or a value of a slot."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from hushstream.schemas.errors import HushstreamError
 
 
 class BgtError(HushstreamError):
-    """A stage was asked for what it cannot do; says what was expected and what came."""
+    """A stage cannot do this. The message says what was expected and what was given."""
 
 
 class BadRatings(BgtError):
-    """Ratings that are none: unknown items, off the scale, or columns that do not fit."""
+    """Invalid ratings: unknown items, values off the scale, or columns of different lengths."""
 
 
 class BadSlots(BgtError):

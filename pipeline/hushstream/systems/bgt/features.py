@@ -1,4 +1,4 @@
-"""Public features of items: what is known of them without any rating, such as genres."""
+"""Public features of items, which are known without any rating, such as genres."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hushstream.systems.bgt.slots import Float64
 
 
 def features_bytes(features: Float64) -> bytes:
-    """(I, f) features in the form that the deployment's digest is over; none at all are no bytes."""
+    """(I, f) features as bytes for the deployment's digest; empty if there are none."""
     return features.astype("<f8").tobytes()
 
 

@@ -1,4 +1,4 @@
-"""What a deployment on ratings will bring, day by day; the law is `hushstream.systems.bgt.price.advice`."""
+"""The plan of a deployment on ratings, day by day; the formulas are in `hushstream.systems.bgt.price.advice`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hushstream.systems.bgt.price.budget import lifetime_guarantee
 from hushstream.systems.bgt.slots import slot_bytes
 
 FACTORS = (math.sqrt(0.5), 1.0, math.sqrt(2.0))
-"""The spread of item offsets times these makes the range."""
+"""Factors of the spread of item offsets for the bounds of the range."""
 
 
 def plan(config: BgtConfig, audience: Audience) -> Plan:
-    """What to expect of so many users."""
+    """The plan for a number of users."""
     exact = replace(config, release=replace(config.release, noise="exact"), budget=None)
 
     def users(day: float) -> int:
@@ -83,5 +83,5 @@ def _sizes(config: BgtConfig) -> Mapping[str, str]:
     return {
         "partitions": f"learner {config.partitions.learner}: at most so many workers share the work; one collector",
         "a slot": f"{slot_bytes(config):,} bytes, of each user in each of three rounds",
-        "memory": "not measured for this system (`hushstream bench` and deploy/docs/sizes.py measure others)",
+        "memory": "not measured for this system (`hushstream bench` and `hushstream sizes` measure others)",
     }

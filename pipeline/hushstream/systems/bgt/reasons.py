@@ -1,4 +1,4 @@
-"""What may become of ratings, questions and slots, each outcome with its class, and why records are refused."""
+"""Outcomes of ratings, questions and slots, each with its class, and reasons for refusals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class BgtOutcome(StrEnum):
     """Beside those of `hushstream.engine.declare.outcomes`."""
 
     RATED = "rated"
-    """A record of ratings; how many there are is content."""
+    """A record of ratings. Their number depends on content."""
     ASKED = "asked"
     """A question for predictions."""
     ROUND = "round"
@@ -26,11 +26,12 @@ class BgtRefusal(StrEnum):
     """Why a record goes to the dead letters, beside `hushstream.engine.declare.outcomes.Refusal`."""
 
     BAD_RATINGS = "bad_ratings"
-    """Items that there are not, ratings off the scale or none, or columns that do not fit: nothing of it is taken."""
+    """Unknown items, ratings off the scale or not numbers, or columns of different lengths; the whole record is
+    refused."""
     BAD_QUESTION = "bad_question"
-    """Items that there are not, none, or too many."""
+    """Unknown items, none, or too many."""
     BAD_ROUND = "bad_round"
-    """A round that could not be of this deployment, or not the next one."""
+    """A round that is invalid in this deployment, or not the next one."""
     OTHER_ROUND = "other_round"
     """A slot of a round that is not open."""
 

@@ -14,11 +14,11 @@ from hushstream.systems.bgt.rounds import ROUNDS, Model, Release, Round
 from hushstream.systems.bgt.slots import Float64, Int32, Int64, Slots
 
 NONE = "none"
-"""In place of a kind: nothing is asked for any more."""
+"""Stands for a kind: there is no further round."""
 
 
 def item_column(packed: bytes, what: str) -> Int64:
-    """Items from their column, int64 (n,); whether they are known is for the stage to say.
+    """Items from their column, int64 (n,); the stage checks whether they are known.
 
     Raises:
         BadRatings: it ends within a number.
@@ -41,7 +41,7 @@ def rating_columns(fields: Mapping[str, Any]) -> tuple[list[int], list[float]]:
 
 
 def round_fields(asked: Round | None, number: int, digest: bytes) -> dict[str, Any]:
-    """The fields of a `RatingRound`; None for the end, as the round of this number would have been the next."""
+    """The fields of a `RatingRound`; with None those of the end, with the number of the next round."""
     top, gains = (asked.top, asked.gains) if asked is not None else (np.zeros(0), np.zeros(0))
     return {
         "config_digest": digest,
@@ -54,15 +54,15 @@ def round_fields(asked: Round | None, number: int, digest: bytes) -> dict[str, A
 
 
 def parse_round(fields: Mapping[str, Any], model: Model, config: BgtConfig) -> Round | None:
-    """The round that a record asks for; None where it says that there is none.
+    """The round in a record; None if the record says that there is none.
 
     Args:
         fields: of a `RatingRound`.
-        model: that its slots are made with.
+        model: the model for its slots.
         config: of the deployment.
 
     Raises:
-        BgtError: it could not be of this deployment.
+        BgtError: it is invalid in this deployment.
     """
     number, kind, kept = fields["number"], fields["kind"], fields["kept"]
     if kind == NONE:
@@ -83,10 +83,10 @@ def parse_round(fields: Mapping[str, Any], model: Model, config: BgtConfig) -> R
 
 
 def blank_model(config: BgtConfig, factors: int) -> Model:
-    """A model of zeros: whoever adds up slots needs to know no more of it than how many factors it has.
+    """A model of zeros: the collector only needs its number of factors.
 
     Raises:
-        BgtError: more factors than there may be.
+        BgtError: too many factors.
     """
     if not 0 <= factors <= config.release.factors:
         raise BgtError(f"round: expected at most {config.release.factors} factors, got {factors}")
@@ -94,7 +94,7 @@ def blank_model(config: BgtConfig, factors: int) -> Model:
 
 
 def parse_slot(content: bytes, size: int) -> Int32:
-    """One slot's numbers, int32 (2 P + 1 + d,); whether they can be is for the collector to say.
+    """One slot's numbers, int32 (2 P + 1 + d,); the collector checks them.
 
     Raises:
         BadSlots: of another size than all slots (`hushstream.systems.bgt.slots.slot_bytes`).
@@ -111,7 +111,7 @@ def slots_of_rows(rows: NDArray[np.int32], config: BgtConfig) -> Slots:
 
 
 def parse_release(fields: Mapping[str, Any], asked: Round, config: BgtConfig) -> Release:
-    """A `RatingSums` record as the stage takes it.
+    """The release in a `RatingSums` record.
 
     Args:
         fields: of the record.

@@ -1,4 +1,7 @@
-"""Rounds: what the server asks for, and what users answer from. All of it is public, made of releases alone."""
+"""Rounds: the server's requests, and the models from which users answer.
+
+All of it is public and computed from releases alone.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ ROUNDS = len(KINDS)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
-    """What predictions are made from.
+    """The model for predictions.
 
     Attributes:
         biases: (I,) of items.
@@ -34,14 +37,14 @@ class Model:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Round:
-    """What each user is asked for.
+    """The request to each user.
 
     Attributes:
         number: from 0; there are `ROUNDS`.
-        kind: of the slots that are asked for. The last round asks for kind A again where no factors were kept.
-        model: what slots are made with; of the first round nothing is known yet.
+        kind: kind of the requested slots. The last round requests kind A again if no factors were kept.
+        model: the model for slots; in the first round it is empty.
         top: (M,) the items of kind B.
-        gains: (M,) what their residuals are multiplied by.
+        gains: (M,) factors of their residuals.
     """
 
     number: int
@@ -52,7 +55,7 @@ class Round:
 
 
 def first_round(config: BgtConfig) -> Round:
-    """The one that everything begins with."""
+    """The first round."""
     return Round(0, "items", Model(np.zeros(config.items), np.zeros((config.items, 0))))
 
 
@@ -62,8 +65,8 @@ class Release:
 
     Attributes:
         number: of the round.
-        kind: what was summed.
-        slots: how many slots, nulls and refused ones counted.
+        kind: kind of the slots.
+        slots: number of slots, also nulls and refused ones.
         sums: kind A (2, I): weights, residuals; kind B (M (M - 1) / 2,): the strict lower triangle by rows; kind C
             (I, k). Whole multiples of 2^-20, of 2^-40 in kind B.
     """

@@ -1,7 +1,6 @@
-"""Slots: what users send, one padded record of each kind, in whole numbers; many of them are columns.
+"""Slots: the records that users send, one padded record of each kind, in whole numbers. Many slots are held as columns.
 
-A slot has room for P pairs of item and value, one weight and d numbers of a direction, whatever it holds and of
-whichever kind it is. Its meaning:
+A slot of any kind has P pairs of item and value, one weight and d numbers of a direction. Its meaning:
 
 * items (A): each of its items counts ``weight``, and its residual is ``value``;
 * pairs (B): z is ``value`` at each of its items, 0 elsewhere;
@@ -24,7 +23,7 @@ NOTHING = -1
 """The item of an unused place."""
 
 ID_BYTES = 16
-"""Of the id by which a slot counts once."""
+"""Size of a slot's id, by which it counts once."""
 
 Int32 = NDArray[np.int32]
 Int64 = NDArray[np.int64]
@@ -89,5 +88,5 @@ def packed_slots(slots: Slots) -> list[bytes]:
 
 
 def slot_bytes(config: BgtConfig) -> int:
-    """What one slot's content takes: 32-bit numbers all of them, the same for every slot."""
+    """Size of one slot's content, which is the same for every slot: all its numbers have 32 bits."""
     return 4 * (2 * config.release.pairs + 1 + config.release.factors)

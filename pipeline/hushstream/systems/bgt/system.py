@@ -1,4 +1,4 @@
-"""BGTplanner as a system: what the catalogue knows of it, and what a deployment of it is."""
+"""The declaration of BGTplanner for the catalogue, and of its deployments."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _priced(config: BgtConfig, artefacts: Artefacts) -> Priced:
 
 
 def _facts(config: BgtConfig, artefacts: Artefacts) -> Sequence[Fact]:
-    """From how many users on the deployment gains anything, and what devices show."""
+    """The numbers of users from which on the deployment helps, and what devices show."""
     if config.release.noise == "exact":
         return ()
     told = device_facts(config) if config.devices else ()

@@ -6,9 +6,9 @@ from hushstream.engine.declare import topics
 from hushstream.schemas.topics import OPERATOR, PUBLISHED, PartitionRule, Topic
 
 EDGE_ZONE, SHUFFLER_ZONE, SERVER_ZONE = "edge", "shuffler", "server"
-"""Whose operators may see what; the server's workers hold no key."""
+"""The zones; the server's workers have no key."""
 
-RATINGS = topics.asked(
+RATINGS = topics.requests(
     "ratings", ("Ratings", "RatingQuery", "Seal", "Forget"), EDGE_ZONE, "learner", ticks=False, private_lag=True
 )
 """Ratings of users, questions for predictions, and the ends of rounds."""
@@ -29,7 +29,7 @@ UPDATES = topics.unnamed(
     ticks=False,
     private_lag=False,
 )
-"""Padded slots without a name, behind the round that they answer."""
+"""Padded slots without a name, each after the round that it answers."""
 
 ROUNDS = Topic(
     name="rounds",
@@ -46,7 +46,7 @@ ROUNDS = Topic(
     private_lag=False,
     reader=OPERATOR,
 )
-"""What is asked for next, made of releases alone."""
+"""The next round, computed from releases alone."""
 
 STATEMENTS = topics.statements()
 """Where devices make slots."""

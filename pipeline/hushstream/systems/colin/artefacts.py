@@ -1,4 +1,4 @@
-"""What is prepared once for a collaborative deployment: ``relation.json``, its users in their order, and their ties."""
+"""The prepared file of a collaborative deployment: ``relation.json`` with its users in order, and their ties."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ USERS = PreparedFrom("users", "with the graph: all users, one a line, for those 
 
 
 def prepare(config: CollaborativeConfig, given: Given) -> Mapping[str, bytes]:
-    """Take over the graph of the users.
+    """Copy the graph of the users.
 
     Raises:
-        ConfigurationError: there is none, or another one was taken over before.
+        ConfigurationError: there is none, or another one was prepared before.
         RelationError: a line of the edge list is something else, or it is no graph of its users.
     """
     artefacts = given.artefacts
@@ -31,7 +31,7 @@ def prepare(config: CollaborativeConfig, given: Given) -> Mapping[str, bytes]:
         return {}
     graph = _graph(given)
     if artefacts.has(RELATION) and read_relation(artefacts).canonical() != graph.canonical():
-        raise ConfigurationError(f"{artefacts.path(RELATION)}: expected the graph at hand or none, got another one")
+        raise ConfigurationError(f"{artefacts.path(RELATION)}: expected the given graph or none, got another one")
     return {RELATION: graph.canonical()}
 
 

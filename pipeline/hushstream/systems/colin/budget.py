@@ -1,4 +1,4 @@
-"""What a reward may pay over all epochs of noise, and what the releases so promise it (`engine.epoch_budget`).
+"""The budget of a reward over all noise epochs, and the guarantee of the releases (`engine.noise.epoch_budget`).
 
 An epoch draws new noise over the rewards before it, so epochs compose sequentially.
 """
@@ -30,7 +30,7 @@ def spending_terms(
 def release_guarantee(
     release: ContinualConfig, features: FeatureConfig, nodes: int, budget: BudgetConfig | None = None
 ) -> Guarantee:
-    """What all releases promise for one reward, over all epochs that may be, and for all rewards of one user.
+    """The guarantee of all releases over all possible epochs, for one reward and for all rewards of one user.
 
     Raises:
         ConfigurationError: not even one epoch fits the budget.
@@ -47,7 +47,7 @@ def release_guarantee(
 
 
 def priced(config: CollaborativeConfig, nodes: int) -> Priced:
-    """What the releases over a graph of so many users promise and cost.
+    """Promises and costs of the releases over a graph with a number of users.
 
     Raises:
         ConfigurationError: not even one epoch fits the budget.
@@ -59,9 +59,9 @@ def priced(config: CollaborativeConfig, nodes: int) -> Priced:
 def budget_facts(
     release: ContinualConfig, features: FeatureConfig, nodes: int, budget: BudgetConfig | None = None
 ) -> BudgetFacts:
-    """How many epochs the budget pays for.
+    """The number of epochs within the budget.
 
     Raises:
-        ConfigurationError: not even one.
+        ConfigurationError: the budget does not cover one.
     """
     return epoch_facts(spending_terms(release, features, nodes, budget), release.epochs, budget, "steps")

@@ -55,12 +55,12 @@ GRID_BITS = 24
 
 @dataclass(frozen=True, slots=True)
 class FeatureConfig:
-    """Features of an arm; the noise is sized by the bounds on their length, and a context with longer ones is refused.
+    """Features of an arm. The bounds on their length determine the noise, and a context with longer ones is refused.
 
     Attributes:
-        dimension: d, the numbers of one arm.
+        dimension: d, number of features of one arm.
         norm: their largest L2 length.
-        norm_l1: their largest L1 length; null for sqrt(dimension) * norm, which holds always. A tighter one makes
+        norm_l1: their largest L1 length; null for sqrt(dimension) * norm, which always holds. A smaller one makes
             Laplace noise smaller.
     """
 
@@ -89,15 +89,15 @@ class FeatureConfig:
 
 @dataclass(frozen=True, slots=True)
 class CollaborationConfig:
-    """How users share; what ``auto`` takes is in `hushstream.systems.colin.deployment`.
+    """How users share; for ``auto`` see `hushstream.systems.colin.deployment`.
 
     Attributes:
         algorithm: linucb (each user alone), colin (weights between users mix their parameters), or goblin (ties of the
             graph draw their parameters together).
-        alpha: width of the confidence, so how much is explored. lemma takes the width that holds for all users with
-            probability 1 - failure at each version (the paper's Lemma 2, corrected): safe, and far wider than what
-            explores best.
-        ridge: lambda, the initial diagonal of A; auto takes what the noise of the release asks for.
+        alpha: factor of the confidence width, which controls exploration. lemma takes the width that holds for all
+            users with probability 1 - failure at each version (the paper's Lemma 2, corrected); it is safe, and far
+            larger than the best choice.
+        ridge: lambda, the initial diagonal of A; auto computes it from the noise of the release.
         self_weight: a user's tie to themselves in CoLin's relation matrix, beside the weights of the graph.
         tie_weight: multiplies the weights of the graph for GOBLin.
         failure: probability with which the width of lemma may fail.
@@ -131,7 +131,7 @@ class CollaborationConfig:
 
 @dataclass(frozen=True, slots=True)
 class ContinualConfig:
-    """What leaves the zone that holds rewards, and how often.
+    """Releases from the zone that holds rewards: what, and how often.
 
     Attributes:
         noise_at: who adds the noise: server (a trusted counter role) or learner (each user's own counter there; nobody
@@ -142,14 +142,14 @@ class ContinualConfig:
             than laplace where features are dense) or gaussian (epsilon and delta; blt has no other).
         epsilon: for one reward, over all releases of an epoch.
         delta: for one reward, over all releases of an epoch, with gaussian noise.
-        horizon: the most steps that a user's counter takes, for which its noise is sized; auto for rewards_per_user.
-        rewards_per_user: how many rewards of one user ever count.
+        horizon: largest number of steps of a user's counter, which determines its noise; auto for rewards_per_user.
+        rewards_per_user: largest number of rewards of one user that ever count.
         reward_levels: M for noisy-reward: a reward is a whole number of M steps; 1 for clicks.
-        rows: a step is released after so many rewards, or at a phase end. At the edge rows are released as they settle,
-            and a model follows after so many of them or at a phase end.
-        seconds: a step is released after so much log time, too; null for never.
-        epochs: how often the price may be paid; a budget may end it earlier. More than one leaves room to go on with
-            noise of its own where inputs changed under a counter, or a rollback could not be ruled out.
+        rows: a step is released after this number of rewards, or at a phase end. At the edge rows are released when
+            they settle, and a model follows after this number of them or at a phase end.
+        seconds: a step is also released after this log time; null for never.
+        epochs: how often the price may be paid; a budget may end it earlier. With more than one, a counter can continue
+            with new noise after its inputs have changed, or after a suspected rollback.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -200,34 +200,35 @@ class ContinualConfig:
 
     @property
     def leaves(self) -> int:
-        """The most leaves of one user's counter, its horizon.
+        """The horizon of one user's counter: its largest number of leaves.
 
-        Every leaf holds at least one of their rewards that count, the one with which an epoch noises them again too.
+        Every leaf has at least one reward of theirs that counts, also the leaf with which an epoch adds new noise.
         """
         return self.rewards_per_user if self.horizon == "auto" else self.horizon
 
 
 @dataclass(frozen=True, slots=True)
 class CollaborativeConfig:
-    """Everything that decides what a collaborative deployment computes (Wang et al., DP-CoLin).
+    """All parameters of a collaborative deployment's computation (Wang et al., DP-CoLin).
 
     Attributes:
         deployment: its name; topics and consumer groups begin with it.
-        arms: the most arms that one context shows; where items have names, how many may be offered at a time.
+        arms: largest number of arms in one context; if items have names, largest number of offered items.
         features: the features of an arm.
         learner: how users share.
-        settle_seconds: a decision's reward counts until so much log time after it, or a phase end; a later one is lost.
-            Log time is cut into spans as long, and the rows decided in one leave together when the next but one begins.
+        settle_seconds: a decision's reward counts if it comes within this log time, or before a phase end. Log time is
+            divided into spans of this length. All rows that were decided in one span leave together, one full span
+            after its end.
         feedback: how shown and reward are joined to the decision.
         release: what leaves the zone that holds rewards.
         partitions: how many of each topic.
-        budget: limits what one reward may cost over all epochs of noise, of which privacy.epochs are planned; null for
-            what these cost.
+        budget: limit of one reward's price over all noise epochs, of which privacy.epochs are planned; null for the
+            price of these.
         privacy: what the operator says of the promise in words; no digest follows from it.
         mode: live, or shadow where clients show the application's own choice, and answers are recorded beside it; no
             digest follows from it, so a deployment goes live by this word alone.
         system: which system this is a configuration of.
-        exploration: whether an arm is chosen by its score alone or with a stated chance.
+        exploration: whether an arm is chosen by its score alone or at random with a known propensity.
         named_items: whether items have names: they come and go in a catalogue while the deployment runs, and a context
             gives the features of some of them by id.
     """
@@ -275,7 +276,7 @@ class CollaborativeConfig:
 
 
 def collaborative_digest(config: CollaborativeConfig, relation: bytes, public_dataset: bool = False) -> bytes:
-    """16 bytes that stand for the configuration and the relation graph together.
+    """Digest of the configuration and the relation graph (16 bytes).
 
     Args:
         config: the configuration.

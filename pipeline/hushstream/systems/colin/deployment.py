@@ -4,7 +4,7 @@ Stages, in order: features of the shown arm and its reward (edge) -> noised runn
 each user's own counter at the edge) -> model of all users through the relation graph (server) -> choice (edge).
 
 Source: Wang et al., Global and Local Differential Privacy for Collaborative Bandits (DP-CoLin), Algorithms 1 and
-2. Where this differs: the sums are noised before the relation matrix is applied, per user
+2. Differences to the paper: noise is added to each user's sums before the relation matrix is applied
 (`hushstream.systems.colin.release`), and a choice uses the last published version.
 """
 
@@ -46,7 +46,7 @@ from hushstream.systems.colin.ridge_rule import (
 from hushstream.systems.colin.rows import MAX_ROWS_A_RECORD, Rows, short_enough
 
 NAME = "colin"
-"""As configurations and noise addresses have it."""
+"""Its name in configurations and noise addresses."""
 
 TRACK = "private"
 """The one model track: every context uses it."""
@@ -54,7 +54,7 @@ TRACK = "private"
 
 @dataclass(frozen=True, eq=False)
 class CollaborativeSystem(Core[CollaborativeConfig]):
-    """A configuration with its relation graph: what every role of the deployment works from.
+    """A configuration with its relation graph, which every role of the deployment uses.
 
     Attributes:
         graph: of all users.
@@ -71,7 +71,7 @@ class CollaborativeSystem(Core[CollaborativeConfig]):
         """Join a configuration and the graph of its users; ``public_dataset`` for a replay of one.
 
         Raises:
-            ConfigurationError: a model of so many users and features could never be published.
+            ConfigurationError: a model of this size would not fit into a record.
             RelationError: the graph has no relation matrix for the configured algorithm.
         """
         _require_record_sizes(config, len(graph.users))
@@ -84,12 +84,15 @@ class CollaborativeSystem(Core[CollaborativeConfig]):
 
     @property
     def counted(self) -> bool:
-        """Whether a counter is trusted with rewards; otherwise the learner workers add the noise."""
+        """Whether a trusted counter gets the rewards; otherwise the learner workers add the noise."""
         return self.config.release.noise_at == "server"
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Numbers of partitions: one counter, as the relation couples all users; each home that releases is a scope."""
+        """Numbers of partitions: one counter, because the relation couples all users.
+
+        Each home that releases is a scope.
+        """
         learners = self.config.partitions.learner
         scopes = learners if self.config.release.noise_at == "learner" else 1
         return {"learner": learners, "counter": 1, "tracks": 1, "scopes": scopes}
@@ -101,7 +104,7 @@ class CollaborativeSystem(Core[CollaborativeConfig]):
 
     @property
     def features(self) -> FeatureConfig:
-        """What features must be like."""
+        """Bounds of features."""
         return self.config.features
 
     @property
@@ -128,10 +131,10 @@ class CollaborativeSystem(Core[CollaborativeConfig]):
 
     @property
     def catalogue_rules(self) -> CatalogueRules | None:
-        """What the catalogue may hold, where items have names.
+        """Rules of the catalogue, if items have names.
 
-        No number here is an item's own, so a row is free as soon as no decision of its last item waits: those of one
-        settle span leave when the next but one begins.
+        No sum here belongs to an item, so a row is free when no decision of its last item waits any more: all decisions
+        of one settle span leave one full span after its end.
         """
         if not self.config.named_items:
             return None
@@ -149,12 +152,12 @@ class CollaborativeSystem(Core[CollaborativeConfig]):
 
     @property
     def alpha(self) -> float:
-        """What the published widths are multiplied with: by the lemma they hold it already."""
+        """Factor of the published widths; 1 for lemma, where the widths already contain it."""
         alpha = self.config.learner.alpha
         return 1.0 if alpha == "lemma" else alpha
 
     def width_factor(self, counts: Sequence[int]) -> float:
-        """What a version's widths hold of alpha, for ``counts`` (N,) rows of each user."""
+        """Factor of alpha that a version's widths contain, for ``counts`` (N,) rows of each user."""
         if self.config.learner.alpha != "lemma":
             return 1.0
         return lemma_alpha(self.config, self.relation, self.ridge, counts)
@@ -194,7 +197,7 @@ class CollaborativeSystem(Core[CollaborativeConfig]):
 
 
 def _require_record_sizes(config: CollaborativeConfig, nodes: int) -> None:
-    """Refuse what could never be published, before anything runs."""
+    """Refuse a configuration whose records would be too large, before anything runs."""
     d = config.features.dimension
     # A step takes whole records, so its last one may carry it beyond the configured rows.
     rows = config.release.rows + MAX_ROWS_A_RECORD
@@ -238,10 +241,10 @@ def lemma_alpha(config: CollaborativeConfig, relation: Relation, ridge: float, c
     (`hushstream.systems.colin.algorithm.lemma`).
 
     Args:
-        config: with a mechanism whose noise is bounded there: a digit tree, or exact sums.
+        config: with a mechanism for which the lemma bounds the noise: a digit tree, or exact sums.
         relation: of N users.
         ridge: lambda of the estimator.
-        counts: (N,) rows that the version rests on, of each user.
+        counts: (N,) number of rows of each user in the version.
     """
     learner, features = config.learner, config.features
     width = reward_width(

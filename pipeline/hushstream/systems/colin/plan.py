@@ -1,4 +1,4 @@
-"""What a collaborative deployment will bring: noise against signal in one user's sums.
+"""The plan of a collaborative deployment: noise against signal in one user's sums.
 
 After n rewards a user's sum b of features times reward bears noise of variance s^2 a coordinate; A is exact. Features
 of length L spread evenly over d coordinates, so A is about m = n L^2 / d on the diagonal, and an entry of theta is
@@ -7,10 +7,9 @@ spread u, so an entry has variance u^2 / L^2 beforehand, and what is kept of an 
 c = u^2/L^2 / (u^2/L^2 + V). What an argmax over arms gains is proportional to the deviation of what is known, sqrt(c):
 the share of the non-private gain is sqrt(c / c at s = 0).
 
-A user alone is the least that there is. k users who are as alike as can be, tied together, act as one with k times the
-rewards and the noise of k sums: V is divided by k. How alike neighbours are nobody knows beforehand, so what is
-expected is a user alone, and the upper bound of the range is all users of the graph being alike (colin and goblin;
-linucb ties nobody).
+A user alone is the lower bound. k identical users with ties act as one user with k times the rewards and the noise of k
+sums: V is divided by k. Nobody knows beforehand how similar neighbours are. So the expected value is that of a user
+alone, and the upper bound assumes that all users of the graph are identical (for colin and goblin; linucb has no ties).
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ ASSUMED_SPREAD, ASSUMED_RATE = 0.15, 0.5
 
 FACTORS = (math.sqrt(0.5), 1.0, math.sqrt(2.0))
 MOST_USERS = 16_384
-"""That one aggregator holds the features of, however few they are."""
+"""Largest number of users for one aggregator, however few features there are."""
 
 LITTLE = 0.5
-"""Below this share of the non-private gain noise is the larger part of what is learned."""
+"""Below this share of the non-private gain, noise dominates what is learned."""
 
 _COUNTER_KB, _LEARNER_KB, _STATE_KB = (3.8, 9.5), (6.3, 18.0), (1.4, 2.6)
 _RELEASE_BYTES, _MODEL_BYTES = 14, 45
@@ -43,7 +42,7 @@ _RELEASE_BYTES, _MODEL_BYTES = 14, 45
 
 
 def sum_noise(config: CollaborativeConfig, rewards: int) -> float:
-    """s^2: the mean variance of the noise in one entry of a user's sum over their first so many rewards."""
+    """s^2: mean variance of the noise in one entry of a user's sum over their first rewards."""
     release, features = config.release, config.features
     if release.mechanism == "exact" or rewards < 1:
         return 0.0
@@ -54,7 +53,7 @@ def sum_noise(config: CollaborativeConfig, rewards: int) -> float:
 
 
 def share(config: CollaborativeConfig, rewards: int, spread: float, rate: float, alike: int = 1) -> float:
-    """The share of the non-private gain after so many rewards of each of ``alike`` users; see the module."""
+    """The share of the non-private gain after a number of rewards from each of ``alike`` users; see the module."""
     known = rewards * config.features.norm**2 / config.features.dimension
     signal, noise = (spread / config.features.norm) ** 2, sum_noise(config, rewards)
     sampling = known * rate * (1 - rate)
@@ -63,7 +62,7 @@ def share(config: CollaborativeConfig, rewards: int, spread: float, rate: float,
 
 
 def alike(config: CollaborativeConfig, users: int) -> int:
-    """How many users of a graph may act as one."""
+    """Number of users of a graph that may act as one."""
     return 1 if config.learner.algorithm == "linucb" else users
 
 
@@ -74,7 +73,7 @@ def noise_against_signal(config: CollaborativeConfig, rewards: int, spread: floa
 
 
 def plan(config: CollaborativeConfig, nodes: int, audience: Audience) -> Plan:
-    """What to expect of a deployment with so many users in its graph."""
+    """The plan for a deployment with a number of users in its graph."""
     rate = ASSUMED_RATE if audience.rate is None else audience.rate
     most = config.release.rewards_per_user
 
@@ -126,7 +125,7 @@ def plan(config: CollaborativeConfig, nodes: int, audience: Audience) -> Plan:
 
 
 def warnings(config: CollaborativeConfig) -> tuple[str, ...]:
-    """What a plan says no to, for all rewards of a user that ever count."""
+    """Warnings of a plan, for all rewards of a user that ever count."""
     most = config.release.rewards_per_user
     largest = FACTORS[2] * ASSUMED_SPREAD
     found = Range(*(share(config, most, largest, ASSUMED_RATE, tied) for tied in (1, 1, alike(config, MOST_USERS))))

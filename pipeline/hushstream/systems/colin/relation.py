@@ -1,4 +1,4 @@
-"""Who is related to whom: the social graph of users, and the relation matrix that a collaborative bandit uses.
+"""The social graph of users, and the relation matrix of a collaborative bandit.
 
 With the N x N relation matrix W the *projected* features of user ``u`` are ``w_u (x) x``, ``w_u`` the u-th row of W.
 LinUCB has W = I. CoLin has W with non-negative entries and columns that sum to 1 (Wang et al., DP-CoLin, Section
@@ -31,7 +31,7 @@ _SUM_TOLERANCE = 1e-9
 
 
 class RelationError(LearnerError):
-    """A graph or matrix that relates users in no allowed way; names the line, the users or the row."""
+    """An invalid graph or relation matrix. The message names the line, the users or the row."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,7 +118,7 @@ class SocialGraph:
         return cls.parse(_text(path), names)
 
     def canonical(self) -> bytes:
-        """The same bytes for the same users, order and weights, and no others: what a digest is taken over."""
+        """Bytes for a digest: they are equal exactly for equal users, order and weights."""
         rows, columns = np.nonzero(np.triu(self.weights))
         edges = [[int(i), int(j), float(self.weights[i, j])] for i, j in zip(rows, columns, strict=True)]
         return json.dumps([list(self.users), edges], separators=(",", ":")).encode()
@@ -126,7 +126,7 @@ class SocialGraph:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Relation:
-    """A relation matrix, and how far one reward can move a sum under it.
+    """A relation matrix, and the sensitivity of sums under it.
 
     A reward in [0, 1] for features x with ||x||_2 <= L moves the *projected* sum ``sum (w_u (x) x) r`` by at most
     ``L ||w_u||_2`` in L2 and ``||x||_1 ||w_u||_1`` in L1 (both norms of a Kronecker product are products). It moves

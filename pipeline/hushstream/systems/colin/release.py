@@ -1,9 +1,9 @@
-"""Running sums of features times reward, one block for each user, and what of them may leave.
+"""Running sums of features times reward, one block for each user, and the guarantee of their releases.
 
-The sums are not projected by the relation matrix: that is done afterwards, to what was released. A reward so
-moves its own user's d numbers and nothing else, by at most the length of its features, whatever the matrix
-(the paper, Algorithm 1, noises the projected sum of d*N numbers instead, with a sensitivity that the matrix
-enters). All users' blocks together cost one reward what one block costs (parallel composition).
+The relation matrix is applied later, to the released sums. So a reward moves only its own user's d numbers, by at most
+the length of its features, for any matrix. (Algorithm 1 of the paper adds noise to the projected sum of d*N numbers
+instead, whose sensitivity depends on the matrix.) For one reward, all users' blocks together cost the same as one block
+(parallel composition).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from hushstream.systems.colin.configuration import GRID_BITS, ContinualConfig, F
 from hushstream.systems.colin.topics import TOPICS
 
 _MARGIN = 1 + 2.0**-30
-"""Above what `short_enough` lets pass, and far below anything that matters."""
+"""Margin of the sensitivity: larger than that of `short_enough`, and negligible."""
 
 NEIGHBOURS = Neighbours(
     relation="replace one reward: neighbours differ in one reward of one user, any two values in [0, 1]",
@@ -65,7 +65,7 @@ def budget_of(release: ContinualConfig) -> Budget:
 
 
 def lattice_sensitivity(features: FeatureConfig, norm: str) -> int:
-    """How far one reward moves a sum, in units of 2^-`GRID_BITS`, rounded up; see `Rows.lattice`."""
+    """Largest change of a sum by one reward, in units of 2^-`GRID_BITS`, rounded up; see `Rows.lattice`."""
     length = features.l1_bound if norm == "L1" else features.norm
     return math.ceil(length * _MARGIN * (1 << GRID_BITS))
 
@@ -87,8 +87,8 @@ def plan_of(release: ContinualConfig, features: FeatureConfig) -> Plan:
 
 
 @lru_cache(maxsize=64)
-def counter_guarantee_of(release: ContinualConfig, features: FeatureConfig, nodes: int) -> Guarantee:
-    """What a counter's releases in one epoch promise for one reward, and for all rewards of one user."""
+def counter_epoch_guarantee(release: ContinualConfig, features: FeatureConfig, nodes: int) -> Guarantee:
+    """The guarantee of a counter's releases in one epoch, for one reward and for all rewards of one user."""
     plan = plan_of(release, features)
     zone = "counter" if release.noise_at == "server" else "edge"
     promise = plan.guarantee(NEIGHBOURS, release.rewards_per_user, "hosted", zone)
@@ -115,7 +115,7 @@ def mean_variance(plan: Plan) -> float:
 
 @lru_cache(maxsize=64)
 def epoch_guarantee(release: ContinualConfig, features: FeatureConfig, nodes: int) -> Guarantee:
-    """What the releases in one epoch of noise promise for one reward, and for all rewards of one user."""
+    """The guarantee of the releases in one noise epoch, for one reward and for all rewards of one user."""
     return _mechanism_guarantee(release, features, nodes).with_contents(collaborative_contents(release))
 
 
@@ -126,7 +126,7 @@ def _mechanism_guarantee(release: ContinualConfig, features: FeatureConfig, node
         return replace(exact, public_participation=True)
     if release.mechanism == "noisy-reward":
         return _noisy_reward_guarantee(release)
-    return counter_guarantee_of(release, features, nodes)
+    return counter_epoch_guarantee(release, features, nodes)
 
 
 def _noisy_reward_guarantee(release: ContinualConfig) -> Guarantee:

@@ -1,11 +1,10 @@
-"""How much ridge the known noise of released sums asks for: without it an estimate follows the noise.
+"""The ridge for a known noise of released sums: with a smaller one an estimate follows the noise.
 
 Where the sums b carry noise of standard deviation s, ``A^-1 b`` moves by about ``s / lambda`` in every direction that
 was hardly shown, so lambda must grow with s. The level of the noise follows from the mechanism and the graph alone,
-before any data, so choosing lambda by it is post-processing and costs nothing.
-
-The factors were chosen on seeds 0 to 3 and 20 to 27 of the uniform world of related users with five features
-(`hushstream experiment colin-table1`, which they serve too); they are no law.
+without data, so this choice of lambda costs no privacy. The factors were tuned on seeds 0 to 3 and 20 to 27 of the
+uniform world of related users with five features (`hushstream experiment colin-table1`); other worlds may need other
+ones.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from hushstream.learners.errors import LearnerError
 from hushstream.systems.colin.relation import Relation
 
 SUMS_RIDGE_PER_NOISE = 3.0
-"""For sums that are noised as they are released; the noise is its standard deviation on a projected sum."""
+"""Factor for noised sums; the noise is measured by its standard deviation on a projected sum."""
 
 REWARD_RIDGE_PER_NOISE = 10.0
-"""For rewards that are noised one by one; the noise is its variance on one reward."""
+"""Factor for rewards that are noised one by one; the noise is measured by its variance on one reward."""
 
 
 def noise_aware_ridge(noise: float, per_noise: float) -> float:
-    """Lambda: 1 plus a multiple of how large the noise is.
+    """Lambda: 1 plus a multiple of the noise.
 
     Args:
         noise: as the factor has it; 0 without noise.

@@ -1,4 +1,4 @@
-"""Rows of a collaborative system: whose reward it is, for which features, and how large."""
+"""Rows of a collaborative system: user, features and reward."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_ROWS_A_RECORD = 256
 within the size of a record."""
 
 FORGOTTEN = 1 << 62
-"""In place of how many rewards of a user have counted, where they were erased: no allowance covers one more."""
+"""Replaces the number of counted rewards of an erased user, so that no allowance covers another one."""
 
 
 EVENT = np.dtype("V16")
@@ -29,7 +29,7 @@ class BadRows(HushstreamError):
 
 
 class Shape(Protocol):
-    """What rows must fit."""
+    """Limits of rows."""
 
     @property
     def nodes(self) -> int: ...
@@ -77,7 +77,7 @@ class Rows:
         )
 
     def within(self, taken: NDArray[np.int64], most: int) -> Rows:
-        """The rows that each node's allowance still covers; ``taken`` (N,) grows by them."""
+        """The rows within each node's allowance; ``taken`` (N,) grows by them."""
         order = np.argsort(self.nodes, kind="stable")
         nodes = self.nodes[order]
         first = np.searchsorted(nodes, nodes)
@@ -125,7 +125,7 @@ def parse_rows(nodes: bytes, features: bytes, rewards: bytes, shape: Shape) -> R
 
 
 def sum_of_names(events: NDArray[np.void]) -> bytes:
-    """The sum of the names of events, modulo 2^128, 16 bytes: a name of all of them that no order or cut changes."""
+    """Sum of the names of events modulo 2^128, 16 bytes: one name for all of them, independent of order and batches."""
     total = sum(int.from_bytes(event.tobytes(), "little") for event in events)
     return (total % (1 << 128)).to_bytes(16, "little")
 

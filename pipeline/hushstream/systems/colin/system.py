@@ -1,4 +1,4 @@
-"""Collaborative bandits as a system: what the catalogue knows of them, and what a deployment of them is."""
+"""The declaration of collaborative bandits for the catalogue, and of their deployments."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ LEARNER = answering_role(
     scope_classes=("reward",),
     outcomes={**OUTCOMES, **JOIN_OUTCOMES},
 )
-"""Where a counter is trusted: rows go to it in clear."""
+"""The learner with a trusted counter, which gets rows in clear."""
 
 NOISING_LEARNER = replace(LEARNER, writes=("releases", "ledger", "dead-letters-edge"))
-"""Where none is: the learner adds the noise."""
+"""The learner without a trusted counter: it adds the noise."""
 
 # An epoch that adds noise anew to all rewards before it makes each of them pay again.
 COUNTER = releasing_role(
@@ -78,14 +78,14 @@ COUNTER = releasing_role(
 AGGREGATOR = publishing_role(SERVER_ZONE, CollaborativeAggregatorMachine, outcomes=OUTCOMES)
 
 LEARNERS_OF_ITEMS = tuple(replace(one, broadcasts=("models", "items")) for one in (LEARNER, NOISING_LEARNER))
-"""Where items have names: both follow the catalogue."""
+"""Both learners if items have names: they follow the catalogue."""
 
 ROLES = (LEARNER, NOISING_LEARNER, *LEARNERS_OF_ITEMS, COUNTER, AGGREGATOR)
-"""All that a deployment may have."""
+"""All roles that a deployment may have."""
 
 
 def roles_of(counted: bool, named: bool) -> tuple[Role, ...]:
-    """Those that a deployment has, with a trusted counter or without, and with items by name or without."""
+    """The roles of a deployment, with or without a trusted counter, and with or without items by name."""
     passing, noising = LEARNERS_OF_ITEMS if named else (LEARNER, NOISING_LEARNER)
     return (passing, COUNTER, AGGREGATOR) if counted else (noising, AGGREGATOR)
 

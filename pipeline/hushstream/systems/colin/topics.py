@@ -6,7 +6,7 @@ from hushstream.engine.declare import topics
 from hushstream.schemas.topics import SHORT_MS, PartitionRule, Topic
 
 EDGE_ZONE, COUNTER_ZONE, SERVER_ZONE = "edge", "counter", "server"
-"""Whose operators may see what; the server's workers hold no key."""
+"""The zones; the server's workers have no key."""
 
 REWARDS = Topic(
     name="rewards",
@@ -29,10 +29,10 @@ COUNTED = (
     topics.marks(COUNTER_ZONE, "counter"),
     topics.dead_letters(COUNTER_ZONE, "counter"),
 )
-"""What there is where a counter is trusted."""
+"""Topics with a trusted counter."""
 
 ITEMS = topics.items()
-"""Where items have names."""
+"""Topic of items by name."""
 
 TOPICS = (
     topics.contexts(EDGE_ZONE, "learner"),
@@ -49,10 +49,10 @@ TOPICS = (
     COUNTED[3],
     topics.dead_letters(SERVER_ZONE, "tracks"),
 )
-"""All that a deployment may have."""
+"""All topics that a deployment may have."""
 
 
 def topics_of(counted: bool, named: bool) -> tuple[Topic, ...]:
-    """Those that a deployment has, with a trusted counter or without, and with items by name or without."""
+    """The topics of a deployment, with or without a trusted counter, and with or without items by name."""
     left_out = (() if counted else COUNTED) + (() if named else (ITEMS,))
     return tuple(topic for topic in TOPICS if topic not in left_out)

@@ -1,1 +1,1 @@
-"""P-DAP: vendors recommend one another's items; what they share is noised blocks of disjoint rewards."""
+"""P-DAP: vendors recommend one another's items, and share noised blocks of disjoint rewards."""

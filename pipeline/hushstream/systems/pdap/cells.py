@@ -27,11 +27,11 @@ ROOT = 0
 
 
 class PdapError(HushstreamError):
-    """A context, an outcome, a block or a model that does not fit; says what was expected and what came."""
+    """An invalid context, outcome, block or model. The message says what was expected and what was given."""
 
 
 class CellsExhausted(PdapError):
-    """A grid is too fine for its cells to be numbered."""
+    """A grid has too many cells to number them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Grid:
         return np.asarray((np.asarray(level, dtype=np.int64) << PATH_BITS) | paths)
 
     def sides(self, cell: int) -> tuple[tuple[float, float], ...]:
-        """From where to where a cell reaches on each of the d axes, within [0, 1]."""
+        """The interval of a cell on each of the d axes, within [0, 1]."""
         level, path = level_of(cell), int(cell) & _PATH_MASK
         digits = [path // self.children**above % self.children for above in reversed(range(level))]
         width, found = self.branching**-level, []

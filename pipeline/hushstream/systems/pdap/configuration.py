@@ -54,13 +54,13 @@ LARGEST_EPSILON = 20.0
 
 @dataclass(frozen=True, slots=True)
 class VendorConfig:
-    """A vendor: its name and how many items it has; items are numbered through, vendor by vendor.
+    """A vendor: its name and its number of items. Items are numbered vendor by vendor.
 
     Attributes:
         name: of the vendor; it stands in topic names.
-        arms: items that it may ever show.
-        named: whether they have ids of the vendor's own, which it adds and retires while the deployment runs; each has
-            one of the numbers for good, so ``arms`` is how many there may ever be.
+        arms: largest number of items that it may ever show.
+        named: whether its items have ids, which the vendor adds and retires while the deployment runs. Each item keeps
+            its number for ever, so ``arms`` limits all items that there may ever be.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -108,21 +108,21 @@ class CellConfig:
 
 @dataclass(frozen=True, slots=True)
 class BlockConfig:
-    """What is released of rewards, and when.
+    """Releases of rewards: what, and when.
 
     Attributes:
         epsilon: of one event's reward, for ever; with ``level_growth`` that of the root's level.
-        level_growth: alpha of GP-DAP: blocks of level l are released at epsilon m^(alpha l), and the largest level's is
-            what is promised; 0 for one epsilon.
+        level_growth: alpha of GP-DAP: blocks of level l are released at epsilon m^(alpha l), and the guarantee is that
+            of the largest level; 0 for one epsilon.
         placement: serving (one counter takes all outcomes) or home (each vendor's own counter takes those of its
             users: nobody else holds their rewards, at smaller blocks).
-        kappa: a block has at least kappa / epsilon outcomes: fewer would drown in their noise.
+        kappa: a block has at least kappa / epsilon outcomes; with fewer, noise would dominate.
         reward_levels: R; a reward is a whole number from 0 to R, 1 for clicks.
-        first_window: n0; the first window closes at so many outcomes.
-        window_ratio: each window closes at so many times the outcomes of the one before.
-        seconds: a window closes so much log time after its first outcome, too; null for never.
-        events_per_person: c, events of one person that are priced together; a supposition: nobody counts them.
-        horizon: most outcomes that a counter ever takes; beyond it they are refused.
+        first_window: n0; the first window closes at this number of outcomes.
+        window_ratio: each window closes at this multiple of the total before.
+        seconds: a window also closes this log time after its first outcome; null for never.
+        events_per_person: c, events of one person that are priced together; an assumption, because nobody counts them.
+        horizon: largest number of outcomes of a counter; later ones are refused.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -164,7 +164,7 @@ class BlockConfig:
 
 @dataclass(frozen=True, slots=True)
 class EstimateConfig:
-    """How released blocks become beliefs, and beliefs choices; nothing of it touches privacy.
+    """Parameters of beliefs and choices; privacy does not depend on them.
 
     Attributes:
         reward_variance: of one reward (in [0, 1]) around its mean.
@@ -174,8 +174,8 @@ class EstimateConfig:
         arm_spread: variance of arms around their vendor's mean, where that mean is estimated.
         vendor_variance: prior variance of a vendor's mean at the root.
         vendor_steps: of its steps, as ``arm_steps``.
-        prior_share: the prior mean of a vendor's mean is so much of the mean reward released so far.
-        temper: multiplies the deviations from which tickets are drawn; 0 shows the best arm alone.
+        prior_share: the prior mean of a vendor's mean, as a share of the mean reward released so far.
+        temper: multiplies the deviations from which tickets are drawn; 0 shows only the best arm.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -237,7 +237,7 @@ class Schedule:
         return max(math.ceil(Fraction(self.first) * ratio**window), self.first + window)
 
     def windows(self, total: int) -> int:
-        """How many of the totals are reached when ``total`` outcomes are in."""
+        """Number of windows that have closed when ``total`` outcomes have come."""
         most = 1
         # Powers of a ratio are long numbers: none is taken far beyond the one that is looked for.
         while self.closes_at(most) <= total:
@@ -245,24 +245,24 @@ class Schedule:
         return bisect_right(range(most), total, key=self.closes_at)
 
     def after(self, total: int) -> int:
-        """Where a window closes that opens when ``total`` outcomes are in."""
+        """The total at which a window closes that opens after ``total`` outcomes."""
         return self.closes_at(self.windows(total))
 
 
 @dataclass(frozen=True, slots=True)
 class PdapConfig:
-    """Everything that decides what a P-DAP deployment computes.
+    """All parameters of a P-DAP deployment's computation.
 
     Attributes:
         deployment: its name; topics and consumer groups begin with it.
         vendors: at least one, by name.
         dimension: d, numbers of a context, each from 0 to 1; none where features are declared.
         cells: how contexts are partitioned.
-        release: what leaves a counter.
-        estimate: how the model is made of it.
+        release: releases of a counter.
+        estimate: the model from releases.
         feedback: how shown and reward are joined to the decision.
         partitions: how many of each topic.
-        budget: limits what one reward may cost over all epochs of noise; null for what one epoch costs.
+        budget: limit of one reward's price over all noise epochs; null for the price of one epoch.
         privacy: what the operator says of the promise in words; no digest follows from it.
         mode: live, or shadow where clients show the application's own choice, and answers are recorded beside it; no
             digest follows from it, so a deployment goes live by this word alone.
@@ -316,7 +316,10 @@ class PdapConfig:
         require(largest <= LARGEST_EPSILON, "release.level_growth", expected, self.release.level_growth)
 
     def _declare(self) -> None:
-        """Check the declared features; what has several places at once is in no single cell."""
+        """Check the declared features.
+
+        A feature with several values at once is refused, because it is in no single cell.
+        """
         require(self.dimension == 0, "features.dimension", "none beside declared features", self.dimension)
         object.__setattr__(self, "declared", declared_features(self.declared))
         found: Mapping[str, Feature] = self.declared.features
@@ -354,7 +357,7 @@ class PdapConfig:
 
     @property
     def schedule(self) -> Schedule:
-        """When the windows of one counter close: by its own outcomes; homes are taken as equally busy."""
+        """Schedule of one counter's windows, by its own outcomes; homes are assumed to be equally busy."""
         release = self.release
         return Schedule(-(-release.first_window // self.counters), release.window_ratio)
 

@@ -1,10 +1,10 @@
-"""A P-DAP deployment: what every role of it works from.
+"""A P-DAP deployment, which all its roles use.
 
 Stages, in order: a ticket of the context's cell (edge) -> the outcome at its deadline -> disjoint blocks with noise (a
 counter) -> beliefs of every arm in every cell, and tickets drawn from them (server) -> the next choice (edge).
 
-Source: Zhou et al., Differentially Private Online Learning for Cloud-Based Video Recommendation (P-DAP). What differs,
-and why: `hushstream.systems.pdap.counter.pending`.
+Source: Zhou et al., Differentially Private Online Learning for Cloud-Based Video Recommendation (P-DAP). Differences to
+the paper, and reasons: `hushstream.systems.pdap.counter.pending`.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from hushstream.systems.pdap.reasons import PdapRefusal
 from hushstream.systems.pdap.records import ticket_type
 
 NAME = "pdap"
-"""As configurations and noise addresses have it."""
+"""Its name in configurations and noise addresses."""
 
 TRACK = "tickets"
-"""The one model track; what contexts name as their track is their home vendor."""
+"""The one model track. A context names its home vendor in the field ``track``."""
 
 _ROOM_BYTES = 1 << 16
 _LEVEL_MARGIN = 1e-6
-"""How far a reward may be from a level: what a division by the levels and back may cost."""
+"""Tolerance between a reward and a level, for the rounding of a division by the number of levels."""
 
 
 class PdapSystem(Core[PdapConfig]):
@@ -56,14 +56,15 @@ class PdapSystem(Core[PdapConfig]):
         """Make a deployment; ``public_dataset`` for a replay of one.
 
         Raises:
-            ConfigurationError: a model of so many cells could never be published, or no epoch fits the budget.
+            ConfigurationError: a model of this size would not fit into a record, or the budget does not cover one
+                epoch.
         """
         require_publishable(config)
         return cls(config, config_digest(config, public_dataset), priced(config), public_dataset=public_dataset)
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Numbers of partitions, of one vendor where each has topics of its own."""
+        """Numbers of partitions; for topics that each vendor has, of one vendor."""
         config = self.config
         return {
             "learner": config.partitions.learner,
@@ -110,9 +111,9 @@ class PdapSystem(Core[PdapConfig]):
 
     @cached_property
     def catalogues(self) -> Mapping[str, CatalogueRules]:
-        """What the catalogue of each vendor may hold; none where items have no names.
+        """Rules of each vendor's catalogue; none if items have no names.
 
-        No row is used again: outcomes of a cell with few of them wait in a counter without end.
+        No row is used again, because outcomes of a cell with few of them may wait in a counter for ever.
         """
         if not self.config.named_items:
             return {}
@@ -127,11 +128,11 @@ class PdapSystem(Core[PdapConfig]):
         return self.config.owners
 
     def counter_of(self, home: int) -> int:
-        """Which counter takes the outcomes of a home vendor's users."""
+        """The counter for outcomes of a home vendor's users."""
         return home if self.config.counters > 1 else 0
 
     def own_topic(self, name: str, home: int) -> str:
-        """A topic that each vendor has of its own: that of one vendor."""
+        """The topic of one vendor, of a topic that each vendor has."""
         return of_party(name, self.config.vendors[home].name)
 
     def counters_topic(self, name: str, vendor: str) -> str:
@@ -139,14 +140,14 @@ class PdapSystem(Core[PdapConfig]):
         return counters_topic(self.config, name, vendor)
 
     def bad_change(self, arm: int, home: int | None) -> str | None:
-        """Why a vendor (None: one that is not known) cannot offer or retire the item of an arm; None where it can."""
+        """Why a vendor (None: an unknown one) cannot offer or retire the item of an arm; None if it can."""
         if not 0 <= arm < self.config.arms:
             return Reason.UNKNOWN_ARM
         return None if home in (None, self.owners[arm]) else PdapRefusal.ARM_OF_ANOTHER_VENDOR
 
     @property
     def origins(self) -> int:
-        """How many learner partitions end a phase for a counter: of all vendors, or of its own."""
+        """Number of learner partitions that end a phase for a counter: of all vendors, or of its own."""
         return self.config.partitions.learner * (len(self.homes) // self.config.counters)
 
     def origin_of(self, home: int, partition: int) -> int:
@@ -160,7 +161,7 @@ class PdapSystem(Core[PdapConfig]):
 
     @cached_property
     def open_ms(self) -> int | None:
-        """For how much log time a window stays open after its first outcome; None where log time closes none."""
+        """How long a window stays open after its first outcome in log time; None if log time closes no window."""
         seconds = self.config.release.seconds
         return None if seconds is None else max(1, math.ceil(seconds * 1000))
 
@@ -172,7 +173,7 @@ class PdapSystem(Core[PdapConfig]):
 
     @cached_property
     def parameters(self) -> str:
-        """Every parameter of the mechanism, as the journal has it."""
+        """Every parameter of the mechanism, as in the journal."""
         scales = [f"{top}/{bottom}" for top, bottom in block_scales(self.config)]
         values = {"least": list(self.config.least_counts), "scales": scales}
         return json.dumps(values, sort_keys=True, separators=(",", ":"))
@@ -187,7 +188,7 @@ class PdapSystem(Core[PdapConfig]):
         }
 
     def within_levels(self, reward: float) -> int | None:
-        """A reward from 0 to 1 in reward levels; None where it lies on none."""
+        """A reward from 0 to 1 in reward levels; None if it is no level."""
         found = reward * self.config.release.reward_levels
         level = round(found)
         return level if abs(level - found) <= _LEVEL_MARGIN else None
@@ -199,7 +200,7 @@ def inside(contexts: NDArray[np.float32]) -> NDArray[np.bool_]:
 
 
 def require_publishable(config: PdapConfig) -> None:
-    """Refuse what could never be published, before anything runs.
+    """Refuse a configuration whose models would be too large, before anything runs.
 
     Raises:
         ConfigurationError: the tickets of all cells do not fit one record.

@@ -1,8 +1,8 @@
-"""What a released model of P-DAP shows to whom: from the models topic and the configuration alone.
+"""A report on a released model of P-DAP, from the models topic and the configuration alone: arms by cell.
 
-A model is open cells and 256 tickets of each; whoever comes to a cell is shown an arm as often as it has tickets there.
-So an arm's share of the tickets is what the model prefers, and how sure it is, in one: tickets are drawn from beliefs
-that count the noise (`hushstream.systems.pdap.algorithm.tickets`).
+A model has open cells and 256 tickets for each. In a cell, an arm is shown as often as it has tickets there. So an
+arm's share of the tickets is both the model's preference and its certainty: tickets are drawn from beliefs that include
+the noise (`hushstream.systems.pdap.algorithm.tickets`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class ShownCell:
 
     Attributes:
         number: of the grid.
-        name: which contexts come to it; that of a deeper cell may be the same, where the cut parts no values.
-        level: how often its sides were cut.
+        name: the contexts of the cell; a deeper cell may have the same name if the cut separates no values.
+        level: number of cuts of each side.
         tickets: of each arm that has some, by the arm's name, the most first.
     """
 
@@ -66,11 +66,11 @@ class TicketTable:
 
     Attributes:
         version: its number.
-        outcomes: rewards behind it, as the record says.
-        pool: how many arms could be shown.
+        outcomes: number of rewards behind it, from the record.
+        pool: number of arms that could be shown.
         cells: the open ones, from the root down.
         shares: of the tickets of all open cells together, by the arm's name, the largest first.
-        private_as_stated: False where a release was made under a seeded key.
+        private_as_stated: False if a release was made under a seeded key.
     """
 
     version: int
@@ -92,7 +92,7 @@ class TicketTable:
         }
 
     def as_text(self) -> str:
-        """The arms by their share of all cells, then the cells, those that are widest first."""
+        """The arms by their share in all cells, then the cells, largest first."""
         lines = [] if self.private_as_stated else ["REPRODUCIBLE, NOT PRIVATE"]
         lines.append(
             f"Version {self.version}, of {count_text(self.outcomes, 'outcome', ',')}: "
@@ -109,12 +109,12 @@ class TicketTable:
 
 @dataclass(frozen=True, slots=True)
 class TicketChange:
-    """What differs between two versions.
+    """The difference between two versions.
 
     Attributes:
         older, newer: their numbers.
-        opened: cells that the newer one has alone.
-        changed: cells whose first item is another one: (older, newer).
+        opened: cells of the newer version alone.
+        changed: cells whose first item changed: (older, newer).
         moved: items by how much their share of all tickets grew, the largest change first.
     """
 
@@ -155,10 +155,10 @@ def read_tickets(
         system: the deployment.
         values: of the records on the models topic, in log order.
         version: its number.
-        catalogues: what each vendor calls its items; none where they have no names.
+        catalogues: names of each vendor's items; none if they have no names.
 
     Raises:
-        HushstreamError: there is no such version, or one before it is gone: each says what changed since.
+        HushstreamError: there is no such version, or an earlier one was deleted (each version holds changes only).
     """
     records = [fields for name, fields in map(codec.decode, values) if name == _RECORD]
     wanted = max((fields["version"] for fields in records), default=0) if version is None else version
@@ -189,7 +189,7 @@ def read_tickets(
 
 
 def change_of_tickets(older: TicketTable, newer: TicketTable) -> TicketChange:
-    """What differs between two versions of one deployment."""
+    """The difference between two versions of one deployment."""
     before = {one.number: one for one in older.cells}
     both = [(before[one.number], one) for one in newer.cells if one.number in before]
     shares, grown = dict(older.shares), dict(newer.shares)
@@ -204,7 +204,7 @@ def change_of_tickets(older: TicketTable, newer: TicketTable) -> TicketChange:
 
 
 def cell_text(system: PdapSystem, cell: int) -> str:
-    """Which contexts come to a cell, by declared features or by the place of each number."""
+    """The contexts of a cell, by declared features or by intervals of each number."""
     grid, declared = system.config.grid, system.config.declared
     if cell == ROOT:
         return "everywhere"
@@ -232,7 +232,7 @@ def _counted(tickets: Int64, names: dict[int, str]) -> tuple[tuple[str, int], ..
 
 
 def _names(system: PdapSystem, catalogues: Catalogues) -> dict[int, str]:
-    """What each arm is called: by its vendor and the item's title and id, or its number at the vendor."""
+    """The name of each arm: its vendor with the item's title and id, or with its number."""
     if catalogues:
         return {
             one.rules.arms[item.row]: one.rules.named(item.called)

@@ -1,7 +1,8 @@
-"""What vendors that share will get, as far as it follows from public numbers without playing it.
+"""The plan for vendors that share, from public numbers without a simulation.
 
 Blocks, windows and the pool follow from the configuration (`hushstream.systems.pdap.algorithm.plan`). Whether sharing
-gains over keeping apart hangs on how vendors differ: the study of the system plays it, and says so in this plan.
+is better than separate learning depends on the differences between vendors: the study of the system simulates it, and
+adds its verdict to this plan.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ KEEP_APART = "keep the vendors apart"
 
 
 def plan(config: PdapConfig, audience: Audience) -> Plan:
-    """What to expect of so many decisions; see the module."""
+    """The plan for a number of decisions; see the module."""
     outcomes = max(1, int(audience.visited(DAYS[-1])))
     found = plan_blocks(config, outcomes)
     hopeless = any(warning.startswith("no block") for warning in found.warnings)
@@ -62,5 +63,5 @@ def _sizes(config: PdapConfig) -> Mapping[str, str]:
     return {
         "partitions": f"learner {parts.learner} a vendor, {count_text(config.counters, 'counter')}: at most so many "
         "workers share the work",
-        "memory and disk": "not measured for this system (`hushstream bench` and deploy/docs/sizes.py measure others)",
+        "memory and disk": "not measured for this system (`hushstream bench` and `hushstream sizes` measure others)",
     }

@@ -1,8 +1,8 @@
-"""What the releases of a deployment promise for one event's reward, for a person's, and over epochs of noise.
+"""The guarantee of a deployment's releases for one event's reward, for a person's rewards, and over noise epochs.
 
-The proof is in `hushstream.systems.pdap.counter.pending`: each reward is in one block, ever, so one epoch of noise
-costs the epsilon of the largest level, once, whatever is released of it later. Counters of several homes hold different
-events: they cost no more together (parallel composition). An epoch that noises anew what was released is charged again.
+The proof is in `hushstream.systems.pdap.counter.pending`: each reward is in one block ever, so one noise epoch costs
+the epsilon of the largest level once. Counters of several homes hold different events, so together they cost no more
+(parallel composition). An epoch that draws new noise over released rewards is charged again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CONDITIONS = (
 
 @lru_cache(maxsize=64)
 def epoch_guarantee(config: PdapConfig) -> Guarantee:
-    """What one epoch of noise promises, for ever.
+    """The guarantee of one noise epoch, for ever.
 
     Guarantee:
         Pure epsilon, the largest level's: `hushstream.systems.pdap.counter.pending`. One draw's law differs between
@@ -79,7 +79,7 @@ def epoch_guarantee(config: PdapConfig) -> Guarantee:
 
 @lru_cache(maxsize=64)
 def spending_terms(config: PdapConfig) -> SpendingTerms:
-    """What an epoch of noise costs, and out of which limit.
+    """Price of a noise epoch, and the limit.
 
     Raises:
         ConfigurationError: not even one epoch fits the budget.
@@ -95,7 +95,7 @@ def spending_terms(config: PdapConfig) -> SpendingTerms:
 
 @lru_cache(maxsize=64)
 def release_guarantee(config: PdapConfig) -> Guarantee:
-    """What all releases promise for one reward over all epochs that the budget admits, and for a person's rewards.
+    """The guarantee of all releases over all epochs within the budget, for one reward and for a person's rewards.
 
     Raises:
         ConfigurationError: not even one epoch fits.
@@ -105,7 +105,7 @@ def release_guarantee(config: PdapConfig) -> Guarantee:
 
 
 def priced(config: PdapConfig) -> Priced:
-    """What the releases promise and cost.
+    """Promises and costs of the releases.
 
     Raises:
         ConfigurationError: not even one epoch fits the budget.
@@ -120,10 +120,10 @@ def counters_topic(config: PdapConfig, name: str, vendor: str) -> str:
 
 
 def budget_facts(config: PdapConfig) -> BudgetFacts:
-    """How many epochs the budget pays for.
+    """The number of epochs within the budget.
 
     Raises:
-        ConfigurationError: not even one.
+        ConfigurationError: the budget does not cover one.
     """
     terms = spending_terms(config)
     return BudgetFacts(

@@ -1,11 +1,11 @@
-"""What may become of an event or a record in P-DAP, beside what the engine names."""
+"""Outcomes of an event or a record in P-DAP, besides those of the engine."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
 BEYOND_HORIZON = "beyond_horizon"
-"""An outcome that came when its counter had taken all that it ever takes: a public count."""
+"""An outcome that came after the horizon of its counter; this is public."""
 
 
 ARM_CHANGED = "arm_changed"
@@ -21,4 +21,4 @@ class PdapRefusal(StrEnum):
     MALFORMED_OUTCOMES = "malformed_outcomes"
     OTHER_COUNTER = "other_counter"
     ARM_OF_ANOTHER_VENDOR = "arm_of_another_vendor"
-    """A change of an item by a vendor whose it is not."""
+    """A change of an item by a vendor that does not own it."""

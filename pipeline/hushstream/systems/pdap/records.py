@@ -48,7 +48,7 @@ def outcome_fields(counter: int, digest: bytes, outcomes: Outcomes) -> dict[str,
 
 
 def parse_outcomes(fields: Mapping[str, Any]) -> Outcomes:
-    """The columns of an `Outcomes` record; whether they can be is for the counter to say.
+    """The columns of an `Outcomes` record; the counter checks their values.
 
     Raises:
         PdapError: columns of other lengths, no row, or too many.
@@ -105,7 +105,7 @@ def parse_part(fields: Mapping[str, Any]) -> Release:
     """One part of a release.
 
     Raises:
-        PdapError: columns of other lengths, or a part that cannot be.
+        PdapError: columns of other lengths, or an invalid part.
     """
     sizes = {name: len(fields[name]) // 8 for name in ("cells", "counts", "sums", "arrived", "arrivals")}
     sizes["arms"] = len(fields["arms"]) // 4
@@ -141,7 +141,7 @@ def parse_model(fields: Mapping[str, Any], arms: int) -> ModelUpdate:
     """The update that a `TicketModel` holds.
 
     Raises:
-        PdapError: columns of other lengths, or arms that there are not.
+        PdapError: columns of other lengths, or unknown arms.
     """
     changed = whole(fields["changed"], "<i4")
     kind = ticket_type(arms)
@@ -154,7 +154,7 @@ def parse_model(fields: Mapping[str, Any], arms: int) -> ModelUpdate:
 
 
 def ticket_type(arms: int) -> np.dtype[Any]:
-    """How the arm of a ticket is written."""
+    """Type of a ticket's arm in records."""
     return np.dtype("<u2" if arms <= _SMALL_ARMS else "<i4")
 
 

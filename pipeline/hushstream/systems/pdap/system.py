@@ -1,4 +1,4 @@
-"""P-DAP as a system: what the catalogue knows of it, and what a deployment of it is."""
+"""The declaration of P-DAP for the catalogue, and of its deployments."""
 
 from __future__ import annotations
 
@@ -82,10 +82,10 @@ AGGREGATOR = publishing_role(
 )
 
 LEARNER_OF_ITEMS = replace(LEARNER, broadcasts=("models", "items"))
-"""Where items have names: it follows its vendor's catalogue."""
+"""The learner if items have names: it follows its vendor's catalogue."""
 
 ROLES = (LEARNER, LEARNER_OF_ITEMS, COUNTER, AGGREGATOR)
-"""All that a deployment may have."""
+"""All roles that a deployment may have."""
 
 
 _TRUST = {
@@ -150,7 +150,7 @@ ERASURE = Erasure(
 
 
 def _facts(config: PdapConfig, artefacts: Artefacts) -> Sequence[Fact]:
-    """What a window needs, and when the first one closes."""
+    """Facts about windows: how many outcomes they need, and when the first one closes."""
     found = plan(config, config.schedule.first * config.counters)
     seconds = config.release.seconds
     sooner = "" if seconds is None else f", or {seconds:g} s after the first of them"

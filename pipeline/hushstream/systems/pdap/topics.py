@@ -1,4 +1,4 @@
-"""The topics of P-DAP. What stands in the edge zone each vendor has of its own: no other vendor opens it.
+"""The topics of P-DAP. Each vendor has its own topics in the edge zone, and no other vendor can read them.
 
 With `placement: home` a vendor also has the counter's topics of its own; with `serving` there is one trusted counter.
 """
@@ -12,7 +12,7 @@ from hushstream.engine.declare import topics
 from hushstream.schemas.topics import OPERATOR, PUBLISHED, SHORT_MS, PartitionRule, Topic
 
 EDGE_ZONE, COUNTER_ZONE, SERVER_ZONE = "edge", "counter", "server"
-"""Whose operators may see what; the server's workers hold no key."""
+"""The zones; the server's workers have no key."""
 
 OUTCOMES = topics.unnamed(
     "outcomes",
@@ -43,10 +43,10 @@ FORWARDS = Topic(
     reader=OPERATOR,
     each=True,
 )
-"""Who was sent to a vendor, for it to read: whose arm was chosen, and in which cell; never the context."""
+"""Forwards for a vendor to read: its chosen arm, and the cell; never the context."""
 
 ITEMS = replace(topics.items(), each=True)
-"""Where items have names: each vendor's own, which no other one changes."""
+"""The topic of items by name; each vendor has its own, which no other one changes."""
 
 TOPICS = (
     topics.contexts(EDGE_ZONE, "learner", each=True, declared=True),
@@ -65,13 +65,13 @@ TOPICS = (
     topics.dead_letters(COUNTER_ZONE, "counter"),
     topics.dead_letters(SERVER_ZONE, "tracks"),
 )
-"""All that a deployment may have."""
+"""All topics that a deployment may have."""
 
 _COUNTERS_OWN = ("outcomes", "journal-counter", "ledger", "marks-counter", "dead-letters-counter")
 
 
 def declared(home: bool, named: bool) -> Iterable[Topic]:
-    """Those that a deployment has: with a counter of each vendor's own or one for all, with items by name or not."""
+    """The topics of a deployment: with one counter for each vendor or one for all, with or without named items."""
     for topic in TOPICS:
         if named or topic is not ITEMS:
             yield replace(topic, each=True) if home and topic.name in _COUNTERS_OWN else topic

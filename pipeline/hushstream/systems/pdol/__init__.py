@@ -1,1 +1,1 @@
-"""PDOL: many holders of labelled records learn one linear classifier without showing one another a record."""
+"""PDOL: many holders of labelled records learn one linear classifier, and never show one another a record."""

@@ -1,18 +1,15 @@
-"""What to expect of a deployment before anything runs: will sharing beat nodes that learn alone?
+"""The forecast of a deployment before anything runs: whether sharing is better than nodes that learn alone.
 
 In units of one gradient of norm 1, a sum over T records of one counter has information T^2 / (T + n (sigma f)^2): T
 unit vectors under noise of energy n (sigma f)^2, in the records of a sum without noise. D counters have D times that.
-One of M nodes alone has T D / M. So sharing begins to pay where M T > T + n (sigma f)^2, that is at
+One of M nodes alone has T D / M. So sharing is better if M T > T + n (sigma f)^2, that is from T* = n sigma^2 f^2 / (M
+- 1) records of a counter on. (Each node has a counter, unless domains are larger.) The gain by records of the D - 1
+other counters, as a share of the gain without noise, is (D a - 1) / (D - 1) with a = T / (T + n (sigma f)^2).
 
-    T* = n sigma^2 f^2 / (M - 1)   records a counter (a counter is a node's, unless domains are larger),
+This compares information at the end of a stream, with noise of equal weight in all n coordinates. For the mean accuracy
+over a whole stream, two effects move the crossing in opposite directions:
 
-and of what D - 1 other counters' records would bring without noise, it brings (D a - 1) / (D - 1) with a = T / (T + n
-(sigma f)^2).
-
-This counts records, at the end of a stream, with noise that weighs alike in all n coordinates. Two things move the
-crossing of what is predicted over a whole stream, in opposite directions:
-
-* A node alone has learned something before the first sum is worth anything. Where accuracy grows with the logarithm of
+* A node alone has already learned before the first sum is useful. Where accuracy grows with the logarithm of
   information, its mean over a stream is equal where the mean over u from 0 to 1 of log(M u / (u + r)), r = n (sigma
   f)^2 / T, is 0. That is log M = (1 + r) log(1 + r) - r log r, so r = M / e for large M: at e T*.
 * A score reads the coordinates of its record. Noise of deviation s on all of them adds s^2 |x|^2 to its variance, and
@@ -21,10 +18,9 @@ crossing of what is predicted over a whole stream, in opposite directions:
 
 What is found in replays (64 nodes, K = 32, delta 1e-6) lies on both sides: on TMC2007 with 447 records a node sharing
 begins to beat isolated nodes at epsilon 2.4, where T* is 130; at 10,000 features with 1,562 records at epsilon 1.7,
-where T* is 5,200. Neither correction nor both bring the two together, so T* stands as it is, and is taken for what it
-is: right within four times where all nodes see records of one kind. Where a node's records have features that no
-other node has (shops with customers of their own), others' records do not help with these, and their noise is paid
-for all the same.
+where T* is 5,200. No correction fits both, so T* is used without one. It is right within a factor of four if all nodes
+see records of the same kind. If a node's records have features that no other node has (for instance shops with their
+own customers), other records do not help with these features, but their noise is added all the same.
 """
 
 from __future__ import annotations
@@ -39,20 +35,20 @@ from hushstream.systems.pdol.errors import PdolError
 from hushstream.systems.pdol.guarantee import person_cost
 
 WORST = 4.0
-"""How far off the crossing has been found: 3.4 times later on TMC2007, 3.3 times earlier at 10,000 features."""
+"""Largest error of the crossing that was found: 3.4 times later on TMC2007, 3.3 times earlier at 10,000 features."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What sharing is expected to bring.
+    """The expected gain by sharing.
 
     Attributes:
-        crossing: T*, records a counter from which sharing beats nodes alone; None: never, as there is one counter's
-            worth of records only and nobody to share with.
-        expected: T, records a counter that there will be.
-        gain: share of the gain of a learner without noise that is left, from 0 to 1.
-        gains: the same where the crossing lies `WORST` times later, and as much earlier.
-        person: what all records of one person at a node cost.
+        crossing: T*, number of records of a counter from which sharing is better than nodes alone; None if never,
+            because there is only one counter.
+        expected: T, expected number of records of a counter.
+        gain: share of the gain of a learner without noise, from 0 to 1.
+        gains: the same if the crossing is `WORST` times later, or earlier.
+        person: price of all records of one person at a node.
         private_features: share of a record's squared norm, on average, in features that its own node alone has.
     """
 
@@ -65,7 +61,7 @@ class Advice:
 
     @property
     def beats_isolated(self) -> bool | None:
-        """Whether it pays; None where it is too close to call."""
+        """Whether sharing is better; None if it is too close to say."""
         if self.crossing is None:
             return False
         if self.expected >= WORST * self.crossing and self.private_features < _MOSTLY:
@@ -109,16 +105,16 @@ class Advice:
 
 
 _MOSTLY = 0.25
-"""With so much of a record in features of its node alone, sharing has been found not to pay at any epsilon up to 8."""
+"""Share of a record in features of its node alone from which on sharing was never better, at any epsilon up to 8."""
 
 
 def advise(config: PdolConfig, records_per_node: float, private_features: float = 0.0) -> Advice:
-    """What to expect of the sound form.
+    """The forecast for the sound form.
 
     Args:
         config: of the sound form, with noise.
-        records_per_node: that each node will have, a public estimate.
-        private_features: see `Advice`; 0 where all nodes see records of one kind.
+        records_per_node: number of records of each node, a public estimate.
+        private_features: see `Advice`; 0 if all nodes see records of the same kind.
 
     Raises:
         PdolError: another form, or impossible estimates.

@@ -1,4 +1,4 @@
-"""The aggregator of PDOL: from noised running sums to versions of one linear model. It holds public values alone.
+"""The aggregator of PDOL: makes versions of one linear model from noised running sums. It holds public values alone.
 
 A version follows when enough domains have released (`Aggregate.due`), and when all of them have ended a phase.
 """
@@ -65,7 +65,7 @@ class AggregatorMachine(PublishingRole):
         self.as_stated = True
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
-        """See `Machine.fold`: a version when enough domains have released, and when all have ended a phase."""
+        """See `Machine.fold`: one version when enough domains have released, and one when all have ended a phase."""
         gathered = Gathered(self)
         for record, name, fields, reason in self.read(slices, _KINDS):
             due = False
@@ -107,7 +107,7 @@ class AggregatorMachine(PublishingRole):
         return self.aggregate.due
 
     def _version(self) -> dict[str, Any]:
-        """What the next version holds beside head and number."""
+        """The fields of the next version without head and number."""
         model = self.aggregate.publish()
         weights = model.weights.astype("<i4").tobytes()
         return {
@@ -122,7 +122,7 @@ class AggregatorMachine(PublishingRole):
 
 
 def parse_release(fields: Mapping[str, Any]) -> NodeRelease:
-    """A GradientSum record as the stage takes it.
+    """The release in a GradientSum record.
 
     Raises:
         BadRelease: sums that are no whole 8-byte numbers.

@@ -1,9 +1,9 @@
-"""What a record may pay over all epochs of noise, and what the releases so promise it (`engine.epoch_budget`).
+"""The budget of a record over all noise epochs, and the guarantee of the releases (`engine.noise.epoch_budget`).
 
-A slot is in one leaf of one counter, so epochs that a key rotation begins lie side by side. One that is
-requested after a suspected rollback may sum slots again that a lost branch of the journal released: it composes
-sequentially, and each record pays again. A
-release that its inputs no longer give is paid for in that way too, although no slot is summed again then.
+A slot is in one leaf of one counter, so epochs that a key rotation begins compose in parallel. An epoch that is
+requested after a suspected rollback may contain slots again that a lost branch of the journal has released: it composes
+sequentially, and each record pays again. A release that its inputs no longer reproduce is charged in the same way,
+although it contains no slot again.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def spending_terms(config: PdolConfig) -> SpendingTerms:
 
 @lru_cache(maxsize=64)
 def lifetime_guarantee(config: PdolConfig) -> Guarantee:
-    """What all releases promise one record, over all epochs that may be, and all records of one person at one node.
+    """The guarantee of all releases over all possible epochs, for one record and for a person's records at one node.
 
     Raises:
-        ConfigurationError: not even one epoch fits the budget; or there is no counter of these settings.
+        ConfigurationError: the budget does not cover one epoch; or there is no counter with these settings.
     """
     if not _noised(config):
         return epoch_guarantee(config)
@@ -54,7 +54,7 @@ def lifetime_guarantee(config: PdolConfig) -> Guarantee:
 
 
 def priced(config: PdolConfig) -> Priced:
-    """What the releases promise and cost.
+    """Promises and costs of the releases.
 
     Raises:
         ConfigurationError: as `lifetime_guarantee`.
@@ -63,10 +63,10 @@ def priced(config: PdolConfig) -> Priced:
 
 
 def budget_facts(config: PdolConfig) -> BudgetFacts:
-    """How many epochs the budget pays for.
+    """The number of epochs within the budget.
 
     Raises:
-        ConfigurationError: not even one.
+        ConfigurationError: the budget does not cover one.
     """
     released = "exchanges of parameters" if config.gossip is not None else "noised sums"
     return epoch_facts(spending_terms(config), config.sharing.epochs, config.budget, released)

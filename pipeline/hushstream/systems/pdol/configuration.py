@@ -33,10 +33,10 @@ LATTICE_BITS = 12
 """Records and models are whole multiples of 2^-12: far finer than any noise, and products fit into 64 bits."""
 
 UNIT = 1 << LATTICE_BITS
-"""One, on the lattice; also how far one record can move a sum of gradients, in L2."""
+"""The number 1 on the lattice; also the largest change of a sum of gradients by one record, in L2."""
 
 MAX_RECORD_BYTES = 1 << 20
-"""What one record of a topic may hold."""
+"""Largest size of one record of a topic."""
 
 LARGEST_DIMENSION = (MAX_RECORD_BYTES - 4096) // 8
 """A release is one record with 8 bytes for each coordinate."""
@@ -49,12 +49,12 @@ class RecordConfig:
     """What a record is.
 
     Attributes:
-        dimension: n, the features, a constant one among them if there is to be one; none where they are declared.
-        records_per_user: records of one person at one node that are learned from; null slots are sent for what comes
-            after them. What all of them cost together is the lifetime of the guarantee.
-        label_slots: a record's slot is counted when so many more records of its domain have come, or a phase ends; a
-            label that has not come by then is late, and the slot null.
-        remembered_events: how many past event ids a domain knows again (same id, same answer).
+        dimension: n, number of features, with a constant one if there is to be one; none if they are declared.
+        records_per_user: number of records of one person at one node that are learned from; null slots are sent for
+            later ones. Their joint price is the lifetime of the guarantee.
+        label_slots: a record's slot is counted after this number of further records of its domain, or at a phase end;
+            without a label by then the slot is null.
+        remembered_events: number of past event ids that a domain remembers (a repeated id gets the same answer).
         declared: features by name, each with its kind and settings (`hushstream.features.schema.declare`); then n is
             their cells and a constant one.
     """
@@ -85,7 +85,7 @@ class RecordConfig:
 
 @dataclass(frozen=True, slots=True)
 class SharingConfig:
-    """What leaves a domain, and how often.
+    """Releases of a domain: what, and how often.
 
     Attributes:
         counter: blt (least noise), negative-digit (whole-number matrix), or exact (no noise: for
@@ -94,10 +94,10 @@ class SharingConfig:
         delta: at which epsilon is stated.
         slots_per_release: B, the slots of a domain that are summed in one leaf of its counter: one number, or one for
             each domain, so that those with more records need no more counters than the others.
-        horizon: K, the leaves of a counter; after them its last release stands, and a new counter takes later records.
-        domains: how many counters there are; null for one each node. Nodes are dealt to domains evenly, in order.
-        epochs: how often the price may be paid; a budget may end it earlier. More than one leaves room to go on with
-            noise of its own where inputs changed under a counter, or a rollback could not be ruled out.
+        horizon: K, number of leaves of a counter; then its last release stays, and a new counter takes later records.
+        domains: number of counters; null for one for each node. Nodes are distributed to domains evenly, in order.
+        epochs: how often the price may be paid; a budget may end it earlier. With more than one, a counter can continue
+            with new noise after its inputs have changed, or after a suspected rollback.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -134,13 +134,13 @@ class SharingConfig:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """How releases become a model; none of it touches the guarantee.
+    """Parameters of the model; the guarantee does not depend on them.
 
     Attributes:
         radius: R, scales the weights; null for 1.5, and for 0.5 without noise.
-        threshold: a coordinate below so many deviations of the noise on the weighted sum is zero.
-        releases_per_version: a version is published after so many releases (half of them do, once a domain has sent its
-            second one); null for one of each domain.
+        threshold: a coordinate of the weighted sum below this multiple of the noise's standard deviation is zero.
+        releases_per_version: a version is published after this number of releases (or half of it, after a second
+            release of one domain); null for one release of each domain.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -165,10 +165,10 @@ class PredictionConfig:
     """Where labels are predicted.
 
     Attributes:
-        place: released (by the published model alone: predictions tell nothing of records) or node (by the node's own
-            learners, too: predictions follow its records, and the guarantee covers outsiders alone).
+        place: released (by the published model alone, so predictions reveal nothing about records) or node (also by the
+            node's own learners; predictions depend on its records, and the guarantee holds only against outsiders).
         rate: eta, how fast the weights of a node's experts follow their mistakes.
-        share: what part of the weights is dealt anew at each record, so that an expert can come back.
+        share: share of the weights that is redistributed at each record, so that an expert can recover.
         local_rate: step of a node's own learners.
     """
 
@@ -230,18 +230,18 @@ class GossipConfig:
 
 @dataclass(frozen=True, slots=True)
 class PdolConfig:
-    """Everything that decides what a PDOL deployment computes (Li et al. 2015, in a form that is sound).
+    """All parameters of a PDOL deployment's computation (Li et al. 2015, in a sound form).
 
     Attributes:
         deployment: its name; topics and consumer groups begin with it.
         nodes: M, the holders of records.
         records: what a record is.
-        sharing: what leaves a domain (sound form).
-        model: how releases become a model (sound form).
+        sharing: releases of a domain (sound form).
+        model: parameters of the model (sound form).
         prediction: where labels are predicted.
         gossip: the form of the paper in place of the sound one; null for the sound one.
-        budget: limits what one record may cost over all epochs of noise, of which privacy.epochs are planned; null for
-            what these cost.
+        budget: limit of one record's price over all noise epochs, of which privacy.epochs are planned; null for the
+            price of these.
         privacy: what the operator says of the promise in words; no digest follows from it.
         system: which system this is a configuration of.
     """
@@ -285,7 +285,7 @@ class PdolConfig:
 
     @property
     def releases_per_version(self) -> int:
-        """After how many releases a version is published."""
+        """Number of releases for a version."""
         wanted = self.model.releases_per_version
         return self.domains if wanted is None else wanted
 
@@ -302,7 +302,7 @@ class PdolConfig:
         return sizes[domain] if len(sizes) > 1 else sizes[0]
 
     def domain_of(self, node: int) -> int:
-        """The domain of a node: nodes are dealt in order, as evenly as they go."""
+        """The domain of a node: nodes are distributed in order, as evenly as possible."""
         return node * self.domains // self.nodes
 
     def nodes_of(self, domain: int) -> range:
@@ -311,7 +311,7 @@ class PdolConfig:
 
 
 def pdol_digest(config: PdolConfig, public_dataset: bool = False) -> bytes:
-    """16 bytes that stand for the whole configuration, and for whether a public dataset is replayed under it."""
+    """Digest of the configuration, and of whether a public dataset is replayed under it (16 bytes)."""
     canonical = canonical_form(config, public_dataset)
     return hashlib.blake2b(canonical, digest_size=16, person=b"hush-config").digest()
 

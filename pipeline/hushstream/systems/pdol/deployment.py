@@ -1,4 +1,4 @@
-"""A PDOL deployment: what every role of it works from.
+"""A PDOL deployment, which all its roles use.
 
 Source: Li, Li, Wang, Sun: Distributed Private Online Learning for Social Big Data Computing (2015), in a form that is
 sound: `hushstream.systems.pdol.algorithm.node` has the proof.
@@ -21,14 +21,14 @@ TRACK = "shared"
 
 
 class PdolSystem(Core[PdolConfig]):
-    """A configuration, as the roles of its deployment work from it."""
+    """A configuration with the values that all roles of the deployment use."""
 
     @classmethod
     def of(cls, config: PdolConfig, public_dataset: bool = False) -> PdolSystem:
-        """Refuse a configuration without a counter, a graph, or room for one epoch.
+        """Make a deployment. Refuse a configuration without a counter or a graph, or with a budget below one epoch.
 
         Raises:
-            ConfigurationError: its counters would need more than a release may hold, or the budget is spent.
+            ConfigurationError: its counters do not fit into a release, or the budget does not cover one epoch.
             BadGraph: there is no such graph of so many nodes.
         """
         system = cls(config, pdol_digest(config, public_dataset), priced(config), public_dataset=public_dataset)

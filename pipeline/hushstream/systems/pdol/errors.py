@@ -1,4 +1,4 @@
-"""What PDOL's stages refuse. No message repeats a value of a record."""
+"""Errors of PDOL's stages. No message repeats a value of a record."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hushstream.schemas.errors import HushstreamError
 
 
 class PdolError(HushstreamError):
-    """A stage was asked for what it cannot do; says what was expected and what came."""
+    """A stage cannot do this. The message says what was expected and what was given."""
 
 
 class BadRows(PdolError):
@@ -14,7 +14,7 @@ class BadRows(PdolError):
 
 
 class LeafFull(PdolError):
-    """More slots than the leaf has room for, or a release of a leaf that is not full."""
+    """More slots than fit into the leaf, or a release of a leaf that is not full."""
 
 
 class BadRelease(PdolError):
@@ -22,4 +22,4 @@ class BadRelease(PdolError):
 
 
 class BadGraph(PdolError):
-    """A graph over which parameters do not reach everyone, or none of the asked kind."""
+    """A graph that is not connected, or does not exist for this kind and number of nodes."""

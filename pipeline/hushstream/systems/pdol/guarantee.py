@@ -1,4 +1,4 @@
-"""What a PDOL deployment promises, in the sound form and in the paper's.
+"""The guarantee of a PDOL deployment, in the sound form and in the paper's.
 
 *The sound form*: the proof is in `hushstream.systems.pdol.algorithm.node`. Record against null rho; record against
 record 4 rho; r_i records of a person at domain i, sum_i r_i^2 rho. (epsilon, delta) follow from rho by
@@ -15,11 +15,11 @@ Lemma 1 says. What then, given that theta~_(t+1) is equal on both sides?
   which differs. The next record is the same on both sides, so its hinge gradient is 0 on one side and -y x on the other
   at worst, not 2 L apart but L: theta_(t+2) moves by alpha_(t+1) sqrt(n) L in L1, which costs epsilon / 2; and since it
   differs again, so does each later round, up to T. epsilon (1 + (T - t) / 2) for the record of round t; the first has
-  the most to lose. "Disjoint data" (Theorem 1) does not help: later data are not what leaks. With r
+  the most to lose. "Disjoint data" (Theorem 1) does not help, because the leak is not about later data. With r
   records of a person every round moves by one of these two bounds, whatever the rounds before it did: r epsilon for
   theirs and epsilon / 2 for each other one after the first, so r epsilon + (T - r) epsilon / 2 at worst.
 * A node that mixes its own theta_t from before the noise in place of theta~_t^i carries a_ii of every difference on:
-  sum_k a_ii^k epsilon = epsilon / (1 - a_ii). It is nowhere offered.
+  sum_k a_ii^k epsilon = epsilon / (1 - a_ii). This form is not offered.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _OPEN = (
 
 
 def epoch_guarantee(config: PdolConfig) -> Guarantee:
-    """What all releases of all nodes together promise of one record, and of all records of one person at one node."""
+    """The guarantee of all releases of all nodes together, for one record and for a person's records at one node."""
     if config.gossip is not None:
         return _gossip_guarantee(config, config.gossip)
     if config.sharing.counter == "exact":
@@ -85,7 +85,7 @@ def epoch_guarantee(config: PdolConfig) -> Guarantee:
 
 
 def person_cost(config: PdolConfig, records: Sequence[int]) -> Cost:
-    """What everything that is released of one person costs.
+    """The price of all releases about one person.
 
     Args:
         config: of the sound form.
@@ -109,7 +109,7 @@ def person_cost(config: PdolConfig, records: Sequence[int]) -> Cost:
 
 
 def gossip_epsilon(gossip: GossipConfig, records: int = 1) -> Fraction:
-    """The true epsilon of so many records of one person at one node, in the form of the paper."""
+    """The true epsilon of a number of records of one person at one node, in the form of the paper."""
     claimed = Fraction(epsilon_micro(gossip.epsilon), MICRO)
     if gossip.gradient_at == "sent":
         return records * claimed
@@ -149,7 +149,7 @@ def _gossip_guarantee(config: PdolConfig, gossip: GossipConfig) -> Guarantee:
 
 
 def _gossip_cost(config: PdolConfig, gossip: GossipConfig, records: int) -> Cost:
-    """The true epsilon, and the delta of the noise's tables for all that is drawn of one node."""
+    """The true epsilon, and the delta of the noise tables for all draws of one node."""
     micro = epsilon_micro(gossip_epsilon(gossip, records))
     rounds = gossip.rounds if gossip.gradient_at == "own" else records
     first = noise_law(gossip, 1, config.records.dimension)

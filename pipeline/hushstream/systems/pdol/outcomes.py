@@ -1,4 +1,4 @@
-"""What may become of an event at the roles of PDOL, each outcome with its class."""
+"""Outcomes of events at the roles of PDOL, each with its class."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class PdolRefusal(StrEnum):
     """Why a record goes to the dead letters, beside `hushstream.engine.declare.outcomes.Refusal`."""
 
     UNKNOWN_NODE = "unknown_node"
-    """Its home is another partition, or there is no such node."""
+    """A node with another home partition, or an unknown node."""
     ABSENT_NODE = "absent_node"
-    """It has left, or has not joined yet."""
+    """A node that has left, or has not joined yet."""
     UNKNOWN_LABEL = "unknown_label"
     LABEL_WITHOUT_RECORD = "label_without_record"
 

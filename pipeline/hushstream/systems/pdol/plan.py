@@ -1,4 +1,4 @@
-"""What sharing among holders of records will bring, day by day; the law is `hushstream.systems.pdol.advice`."""
+"""The plan of sharing among holders of records, day by day; the formulas are in `hushstream.systems.pdol.advice`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hushstream.systems.pdol.budget import lifetime_guarantee
 from hushstream.systems.pdol.configuration import PdolConfig
 
 FACTORS = (1 / WORST, 1.0, WORST)
-"""Records count for so many times as many: how far off the crossing has been found, either way."""
+"""Factors of the number of records for the bounds: the largest errors of the crossing that were found."""
 
 _LEAST_STEP = 0.01
 
@@ -76,7 +76,7 @@ def plan(config: PdolConfig, audience: Audience) -> Plan:
 
 
 def least_epsilon(config: PdolConfig, records_per_node: float) -> float | None:
-    """The least epsilon (to 1 %) with which so many records are beyond the crossing; None where none does it."""
+    """The least epsilon (to 1 %) with which a number of records is above the crossing; None if there is none."""
 
     def crosses(epsilon: float) -> bool:
         found = advise(replace(config, sharing=replace(config.sharing, epsilon=epsilon), budget=None), records_per_node)

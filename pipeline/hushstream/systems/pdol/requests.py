@@ -1,4 +1,4 @@
-"""What applications may ask of a PDOL deployment."""
+"""Rules of requests to a PDOL deployment."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from hushstream.features.schema import FeatureSchema
 
 
 class RecordRules(NamedTuple):
-    """What is taken of a record, beside the bounds that `hushstream.systems.pdol.algorithm.edge.quantise` puts it
-    within.
+    """Rules of records, besides the bounds of `hushstream.systems.pdol.algorithm.edge.quantise`.
 
     Attributes:
         nodes: how many there are.

@@ -1,4 +1,4 @@
-"""PDOL as a system: what the catalogue knows of it, and what a deployment of it is."""
+"""The declaration of PDOL for the catalogue, and of its deployments."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ GOSSIP_NODE = replace(
 """In the form of the paper."""
 
 ROLES = (NODE, AGGREGATOR, GOSSIP_NODE)
-"""All that a deployment may have."""
+"""All roles that a deployment may have."""
 
 
 def roles_of(gossips: bool) -> tuple[Role, ...]:
-    """Those that a deployment has."""
+    """The roles of a deployment."""
     return (GOSSIP_NODE,) if gossips else (NODE, AGGREGATOR)
 
 
@@ -84,7 +84,9 @@ def declare(core: PdolSystem) -> System:
 
 
 def _prepare(config: PdolConfig, given: Given) -> Mapping[str, bytes]:
-    """Refuse what cannot be deployed; there is nothing to make, as graph and counters follow from the configuration.
+    """Refuse an invalid deployment.
+
+    There are no files to make, because graph and counters follow from the configuration.
 
     Raises:
         ConfigurationError: see `PdolSystem.of`.
@@ -107,7 +109,7 @@ def _check(config: PdolConfig) -> None:
 
 
 def _advice(config: PdolConfig) -> Advice | None:
-    """Whether sharing pays for as many records as the counters are sized for; None where there is no noise."""
+    """Advice for the number of records that the counters are sized for; None without noise."""
     if config.gossip is not None or config.sharing.counter == "exact":
         return None
     slots = sum(config.slots_of(domain) for domain in range(config.domains)) * config.sharing.horizon
@@ -115,7 +117,7 @@ def _advice(config: PdolConfig) -> Advice | None:
 
 
 def _facts(config: PdolConfig, artefacts: Artefacts) -> Sequence[Fact]:
-    """The advice, once more where the guarantee is said."""
+    """The advice, for the page of the guarantee."""
     advice = _advice(config)
     if advice is None:
         return ()

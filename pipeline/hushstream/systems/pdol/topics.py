@@ -6,9 +6,9 @@ from hushstream.engine.declare import topics
 from hushstream.schemas.topics import LONG_MS, OPERATOR, PUBLISHED, PartitionRule, Topic
 
 EDGE_ZONE, SERVER_ZONE = "edge", "server"
-"""Whose operators may see what; the server's workers hold no key."""
+"""The zones; the server's workers have no key."""
 
-RECORDS = topics.asked(
+RECORDS = topics.requests(
     "records",
     ("Record", "RecordBatch", "Label", "LabelBatch", "Membership", "Seal", "Forget"),
     EDGE_ZONE,
@@ -18,7 +18,7 @@ RECORDS = topics.asked(
     # Records are slots, which are public, but labels lie beside them, and who is labelled is not.
     private_lag=True,
 )
-"""What comes at the nodes of a domain, in its order: records in clear, and their labels."""
+"""Input of the nodes of a domain, in order: records in clear, and their labels."""
 
 PREDICTIONS = topics.journal("predictions", ("Predictions",), EDGE_ZONE, PartitionRule.HOME, "learner", client="reads")
 
@@ -36,10 +36,10 @@ PARAMETERS = Topic(
     private_lag=False,
     reader=OPERATOR,
 )
-"""What each node sends in the form of the paper, for its neighbours, and that a phase has ended at it."""
+"""In the paper's form: parameters of each node for its neighbours, and its phase ends."""
 
 _SUMS = frozenset({"releases", "models", "dead-letters-server"})
-"""What there is where noised sums are shared."""
+"""Topics if noised sums are shared."""
 
 TOPICS = (
     RECORDS,
@@ -52,9 +52,9 @@ TOPICS = (
     topics.dead_letters(SERVER_ZONE, "tracks"),
     PARAMETERS,
 )
-"""All that a deployment may have."""
+"""All topics that a deployment may have."""
 
 
 def topics_of(gossips: bool) -> tuple[Topic, ...]:
-    """Those that a deployment has."""
+    """The topics of a deployment."""
     return tuple(topic for topic in TOPICS if (topic.name not in _SUMS if gossips else topic is not PARAMETERS))

@@ -40,7 +40,9 @@ NewZones = Annotated[
 DemandedZones = Annotated[
     list[str] | None,
     typer.Option(
-        "--zone", callback=one_of(key_files), help="These zones, whose keys must be there (default: whichever are)."
+        "--zone",
+        callback=one_of(key_files),
+        help="Check these zones, whose keys must exist (default: all zones with a key).",
     ),
 ]
 
@@ -67,7 +69,7 @@ def prepare_command(
     keys: KeyFolder = None,
     json: AsJson = False,
 ) -> None:
-    """Make a deployment's folder: check the configuration, and prepare what its system needs.
+    """Make a deployment's folder: check the configuration, and prepare the files that its system needs.
 
     A system may take files for it, each as --NAME FILE, which a wrong one is answered with. Where what users send is
     sealed, the public half of the sealing key is published in the folder; workers and agents need no more.
@@ -111,7 +113,7 @@ def _inputs(kind: Kind, left: Sequence[str]) -> dict[str, tuple[str, str]]:
 
 @config_app.command(name="check")
 def check_config(config: ConfigFile, json: AsJson = False) -> None:
-    """Check every value, and say what follows from them."""
+    """Check every value, and show what follows from them."""
     path = config_file(config)
     values = read_config(path)
     _require_possible(values, path)
@@ -131,7 +133,7 @@ def check_config(config: ConfigFile, json: AsJson = False) -> None:
 
 
 def _require_possible(config: DeploymentValues, path: Path) -> None:
-    """Refuse what each value allows and all together do not: too many codes, too large records, no privacy."""
+    """Refuse valid values that are not valid together: too many codes, too large records, no privacy."""
     kind, artefacts = kind_of(config.system), artefacts_of(path.parent)
     try:
         kind.check(config)
@@ -144,7 +146,7 @@ def _require_possible(config: DeploymentValues, path: Path) -> None:
 
 
 def _default_zones() -> tuple[str, ...]:
-    """What the first system of the catalogue needs, whatever its configuration says."""
+    """The zones that the first system of the catalogue needs, for any configuration."""
     first = next(iter(kinds().values()))
     names = (name for role in first.roles for name in (role.key_zone, role.storage_zone) if name is not None)
     return tuple(dict.fromkeys(names))
@@ -165,7 +167,9 @@ def keys_generate(folder: KeyDirectory = Path(KEYS), zones: NewZones = None, jso
 
 @keys_app.command(name="storage")
 def keys_storage(folder: KeyDirectory = Path(KEYS), json: AsJson = False) -> None:
-    """Write the storage keys that the zones in a folder lack, as after an upgrade; give them to all workers of a zone.
+    """Write missing storage keys of the zones in a folder, for instance after an upgrade.
+
+    Give them to all workers of a zone.
 
     A worker that is restarted with it seals its state under it from then on, and opens what was sealed before.
     """
@@ -192,12 +196,12 @@ def _zones_in(folder: Path) -> list[str]:
 
 @keys_app.command(name="check")
 def keys_check(folder: KeyDirectory = Path(KEYS), zones: DemandedZones = None, json: AsJson = False) -> None:
-    """Look at the key files of a folder as the workers will; exit 1 when one cannot be used, or there is none."""
+    """Check the key files of a folder as workers do; exit 1 if one cannot be used, or there is none."""
     there = _zones_in(folder)
     if not zones and not there:
         names = ", ".join(key_path(folder, zone).name for zone in key_files())
         raise HushstreamError(
-            f"keys: expected a key file in {folder} ({names}), got none; `hushstream keys generate` makes one"
+            f"keys: expected a key file in {folder} ({names}), got none; `hushstream keys generate {folder}` makes one"
         )
     found = check(folder, zones or there)
     if json:
@@ -220,7 +224,7 @@ def keys_check(folder: KeyDirectory = Path(KEYS), zones: DemandedZones = None, j
 
 @keys_app.command(name="rotate")
 def keys_rotate(zone: ZoneName, folder: KeyDirectory = Path(KEYS), json: AsJson = False) -> None:
-    """End the current key epoch of a zone: restarted workers turn to the next with their next release."""
+    """End the current key epoch of a zone: restarted workers rotate to the next key with their next release."""
     ring = rotate(key_path(folder, zone))
     key_id = ring.of(ring.current).key_id.hex()
     if json:

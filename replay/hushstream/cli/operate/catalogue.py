@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from csv import DictReader
 from json import dumps, loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,8 +19,9 @@ from hushstream.schemas.errors import HushstreamError
 if TYPE_CHECKING:
     from hushstream.client import Item
     from hushstream.client.items import Items
+    from hushstream.features.schema import FeatureSchema
 
-_STDIN = "-"
+_STDIN, _TABLE = "-", ".csv"
 _KEYS = frozenset({"item", "title", "features"})
 
 ItemId = Annotated[str, typer.Argument(help="Its id, as the application names it; 1 to 128 bytes.")]
@@ -114,7 +116,13 @@ def retire(
 
 
 def import_items(
-    file: Annotated[str, typer.Argument(help="A file of one JSON object a line, as `export` writes; - reads stdin.")],
+    file: Annotated[
+        str,
+        typer.Argument(
+            help="One JSON object a line, as `export` writes (- reads stdin); or a table, NAME.csv: its columns are "
+            "item and, if any, title and declared features."
+        ),
+    ],
     deployment: DeploymentFolder,
     party: Party = "",
     bootstrap: Bootstrap = "127.0.0.1:9092",
@@ -123,19 +131,18 @@ def import_items(
     json: AsJson = False,
 ) -> None:
     """Offer all items of a file that are not offered yet; nothing is sent of a file with a faulty line."""
-    text = sys.stdin.read() if file == _STDIN else Path(file).read_text(encoding="utf-8")
-    given = list(_items_of(text.splitlines()))
+    lines = (sys.stdin.read() if file == _STDIN else Path(file).read_text(encoding="utf-8-sig")).splitlines()
+    table = file.lower().endswith(_TABLE)
 
-    async def send(items: Items) -> tuple[int, int]:
+    async def send(items: Items) -> tuple[int, int, int]:
         there = {one.item for one in await items.list() if one.offered}
+        given = list(_rows_of(lines, items.features) if table else _items_of(lines))
         new = [one for one in given if one.item not in there]
-        return len(new), await items.add_all(new)
+        return len(given), len(new), await items.add_all(new)
 
-    count, version = _with(deployment, party, bootstrap, prefix, security, send)
-    told = (
-        f"{count_text(count, 'item')} offered, {len(given) - count} already there; version {version} of the catalogue"
-    )
-    show({"offered": count, "already": len(given) - count, "version": version}, json, told)
+    asked, count, version = _with(deployment, party, bootstrap, prefix, security, send)
+    told = f"{count_text(count, 'item')} offered, {asked - count} already there; version {version} of the catalogue"
+    show({"offered": count, "already": asked - count, "version": version}, json, told)
 
 
 def export(
@@ -182,6 +189,31 @@ def _items_of(lines: Iterable[str]) -> Iterator[Item]:
         if not values.keys() <= _KEYS or "item" not in values:
             raise HushstreamError(f"line {number}: expected item and, if any, title and features, got other keys")
         yield Item(**values)
+
+
+def _rows_of(lines: Sequence[str], features: FeatureSchema | None) -> Iterator[Item]:
+    """The items of a CSV table; an empty cell says nothing."""
+    from hushstream.client import Item
+    from hushstream.replay.logged.declared import READERS, WrongValue
+
+    declared = {} if features is None else features.features
+    kinds = {**dict.fromkeys(("item", "title"), "category"), **{name: one.kind for name, one in declared.items()}}
+    rows = DictReader(lines)
+    if not kinds.keys() >= set(rows.fieldnames or ()) >= {"item"}:
+        raise HushstreamError(f"line 1: expected item and, if any, {', '.join(list(kinds)[1:])}, got other columns")
+    for row in rows:
+        if None in row or None in row.values():
+            raise HushstreamError(
+                f"line {rows.line_num}: expected {len(rows.fieldnames or ())} cells, got another number"
+            )
+        values = {}
+        for name, cell in row.items():
+            try:
+                values[name] = READERS[kinds[name]](cell)
+            except WrongValue as error:
+                raise HushstreamError(f"line {rows.line_num}, column {name}: expected {error}, got another") from None
+        item, title = values.pop("item"), values.pop("title", None)
+        yield Item(item or "", title or "", {name: value for name, value in values.items() if value is not None})
 
 
 def _object(text: str, where: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Commands for whoever runs a deployment: topics, verify, export, dead letters, budget, benchmarks."""
+"""Commands for operators of a deployment: topics, verify, export, dead letters, budget, benchmarks."""
 
 from __future__ import annotations
 

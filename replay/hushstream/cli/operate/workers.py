@@ -1,4 +1,4 @@
-"""Long-running commands: a worker of one role, and the embedded broker."""
+"""Long-running commands: a worker of one role, and the embedded broker; and what those of a rate need."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ _OF_GATEWAY = frozenset(
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command()(worker)
-    app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
-        broker
-    )
+    given_on = {"allow_extra_args": True, "ignore_unknown_options": True}
+    for command in (broker, sizes):
+        app.command(add_help_option=False, context_settings=given_on)(command)
 
 
 def worker(
@@ -281,5 +281,12 @@ def _run_gateway(
 def broker(context: typer.Context) -> None:
     """Run the embedded broker alone (for one machine, demos and tests); see ``hushstream broker --help``."""
     from hushstream.broker.command import main
+
+    raise typer.Exit(main(context.args))
+
+
+def sizes(context: typer.Context) -> None:
+    """What an interaction takes of disk, memory and CPU, measured here, and what a rate needs; see ``--help``."""
+    from hushstream.replay.sizes import main
 
     raise typer.Exit(main(context.args))

@@ -1,4 +1,4 @@
-"""The first command of the first hour that one goes on from."""
+"""The command of the quickstart."""
 
 from __future__ import annotations
 

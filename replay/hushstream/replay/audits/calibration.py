@@ -1,9 +1,9 @@
-"""How often audits of the product, which keeps its claims, fail all the same: many runs of each row, counted.
+"""Measures how often audits of the correct product fail: counts the false alarms in many runs of each row.
 
-An audit states the largest probability with which an honest mechanism fails it. That statement rests on exact
-arithmetic: where something is solved for in floats, the linear algebra of a machine may break it. So the rate is
-measured, under one implementation of BLAS a process (``OPENBLAS_CORETYPE`` chooses the kernels of OpenBLAS). That takes
-hours for all rows, so what is counted can be kept in a file, by row and BLAS, and gone on with.
+An audit states the largest probability with which an honest mechanism fails it. The proof of this rate assumes exact
+arithmetic, but some rows solve equations in floats, and a machine's linear algebra might break it. So the rate is
+measured, with one implementation of BLAS in each process (``OPENBLAS_CORETYPE`` chooses the kernels of OpenBLAS). All
+rows take hours, so a file can keep the counts by row and BLAS, and later runs add to it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from hushstream.replay.audits.row import Effort
 from hushstream.schemas.errors import HushstreamError
 
 SURPRISING = 1e-3
-"""More alarms than come with this probability at the stated rate are taken for a fault of the audit."""
+"""If the probability of at least this number of alarms at the stated rate is below this, the audit is taken to be
+wrong."""
 
 MOST_TIMES = 100_000
 
@@ -43,10 +44,10 @@ class Calibration:
 
     Attributes:
         name: of the row.
-        times: how often it was run.
-        alarms: how often it failed.
-        false_alarm: the probability of that which it states.
-        structure: what the first alarm saw of places that share noise, in words.
+        times: number of runs.
+        alarms: number of failed runs.
+        false_alarm: the probability of a failure that it states.
+        structure: the places that share noise according to the first alarm, in words.
     """
 
     name: str
@@ -67,7 +68,7 @@ class Calibration:
 
     @property
     def as_stated(self) -> bool:
-        """Whether so many alarms may come at the stated rate; False at a probability of at most `SURPRISING`."""
+        """Whether this number of alarms is plausible at the stated rate: its probability is above `SURPRISING`."""
         return bool(at_least(self.times, self.alarms, working(Fraction(self.false_alarm))) > SURPRISING)
 
     def as_json(self) -> dict[str, Any]:
@@ -84,13 +85,13 @@ class Calibration:
 
 
 class Counts:
-    """What was counted until now, in a file: one row for each audit, BLAS, effort and stated rate.
+    """The counts so far, in a file: one row for each audit, BLAS, effort and stated rate.
 
-    One process at a time may count into it.
+    Only one process at a time may use it.
     """
 
     def __init__(self, path: Path, effort: Effort, false_alarm: float) -> None:
-        """Go on with a file, or begin one.
+        """Continue a file, or begin one.
 
         Raises:
             HushstreamError: the file holds something else.
@@ -110,11 +111,11 @@ class Counts:
             raise HushstreamError(f"{path}: expected counts of alarms, as audit --calibrate keeps them") from None
 
     def of(self, name: str) -> Calibration | None:
-        """What was counted of a row under the BLAS of this process."""
+        """The counts of a row under the BLAS of this process."""
         return self._rows.get(name)
 
     def keep(self, row: Calibration) -> None:
-        """Write a row in place of what was counted of it before; the file is whole at any time."""
+        """Replace the counts of a row; the file is complete at any time."""
         self._rows[row.name] = row
         ours = [
             {**self._kind, "name": row.name, "times": row.times, "alarms": row.alarms, "structure": row.structure}

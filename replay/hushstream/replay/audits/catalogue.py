@@ -28,13 +28,7 @@ from hushstream.schemas.errors import HushstreamError
 
 Asked = TypeVar("Asked")
 Done = TypeVar("Done")
-"""What is to be done of one row, and what was found of it."""
-
-
-@cache
-def all_audits() -> tuple[Audit, ...]:
-    """Every audit, in the order of the table."""
-    return tuple(recipe.make() for recipe in _recipes())
+"""The task of one row, and its result."""
 
 
 def run_audits(
@@ -60,7 +54,7 @@ def run_audits(
 
 
 def abreast(work: Callable[[Asked], Done], asked: Sequence[Asked], processes: int | None = None) -> Iterator[Done]:
-    """What some work gives of each row, in their order, rows side by side in so many processes."""
+    """The results of a function for each row, in order, computed in a number of processes."""
     count = min(len(asked), processes or os.cpu_count() or 1)
     if count <= 1:
         yield from map(work, asked)
@@ -80,7 +74,7 @@ def count_audits(names: Sequence[str] = ()) -> int:
 
 
 def audit_config(config: Any, runs: int = RUNS, false_alarm: float = FALSE_ALARM) -> AuditReport:
-    """Attack what a configuration releases.
+    """Attack the releases of a configuration.
 
     Args:
         config: of any system.

@@ -1,14 +1,14 @@
-"""The audit of one configuration: what a system of it releases, attacked at the price that its guarantee states.
+"""The audit of one configuration: attacks its releases at the price of its guarantee.
 
 Two attacks are made on the releases that the configuration gives. *Neighbours*: one unit is there or not, and the
-likelihood ratio of all that is seen of it says which; this sees noise that is too small and a unit that moves more
-than it may, but at a small epsilon only a large excess. *Size*: nobody's unit is there, so that what is released is the
-noise, and its mean size is held against the law that epsilon asks for; this sees a few per cent of missing noise at any
-epsilon, and nothing of units. Each takes half of the false alarms, and says its power.
+attacker decides by the likelihood ratio of all releases. This finds noise that is too small, and a unit that moves the
+result too far, but at a small epsilon only a large excess. *Size*: no unit is there, so the releases are the noise, and
+its mean size is compared with the law for this epsilon. This finds a few per cent of missing noise at any epsilon, and
+nothing about units. Each takes half of the false alarms, and says its power.
 
-Sizes are those of the configuration. What is too large for an audit is left out where the bound does not depend on it,
-and said with the reason (`AuditReport.reduced`). A counter that is too long is attacked by its first releases: its
-noise is that of its whole horizon, and the curve is that of what these releases can tell.
+Sizes are those of the configuration. Parts that are too large for an audit are left out if the bound does not depend on
+them, and the report says so with the reason (`AuditReport.reduced`). A counter with a long horizon is attacked by its
+first releases: it has the noise of its whole horizon, and the bound uses the curve of these releases.
 """
 
 from __future__ import annotations

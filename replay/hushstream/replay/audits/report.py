@@ -1,4 +1,4 @@
-"""What the audit of one mechanism or one configuration found, and what it would have found."""
+"""The result of the audit of one mechanism or configuration, and its power."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEAST_RUNS, MOST_RUNS = 100, 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class SizeReport:
-    """What the mean size of the noise says of it.
+    """The result of the test of the mean size of the noise.
 
     Attributes:
         result: the bound on epsilon, and what the noise is calibrated to.
@@ -42,7 +42,7 @@ class SizeReport:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """What an audit found beside what is claimed.
+    """The result of an audit, and the claim.
 
     Attributes:
         mechanism: its name.
@@ -131,7 +131,7 @@ def _size_lines(size: SizeReport) -> Iterator[str]:
 
 
 def confidence(result: AuditResult) -> str:
-    """How sure the bound is."""
+    """The confidence of the bound."""
     return f"confidence 1 - {result.false_alarm:g}"
 
 

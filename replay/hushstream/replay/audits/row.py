@@ -1,4 +1,4 @@
-"""One audit of the table: what is attacked, by how many runs, and what was found."""
+"""One audit of the table: the attacked mechanism, the number of runs, and the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The single draws of a counter's noise, out of its releases: what whoever knows all leaves can solve for.
+"""Computes the single draws of a counter's noise from its releases, as somebody who knows all leaves can.
 
 Releases are A x + L z with known signs L (`Factorisation`), so with the content known L z is, too. Digit trees: one
 release brings one node after the other, and the pseudo-inverse of L gives each node's noise by itself, as it was

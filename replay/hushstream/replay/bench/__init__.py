@@ -1,1 +1,1 @@
-"""Measured figures: what the stream does on this machine, against what it is held to."""
+"""Benchmarks: figures of the stream on this machine, and their targets."""

@@ -1,4 +1,4 @@
-"""What the logs themselves say of a run: how much was folded by when, by the broker's log times."""
+"""Measures a run from its logs: how much was folded at which time, by the broker's log times."""
 
 from __future__ import annotations
 

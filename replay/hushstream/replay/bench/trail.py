@@ -1,4 +1,4 @@
-"""From a reward to the model that it is in: along the journals of learner, shuffler and aggregator.
+"""Measures the time from a reward to the model that contains it, from the journals of learner, shuffler and aggregator.
 
 Nobody can tell from outside in which slot a reward went, or whether one did: that is the protocol's point. What the
 logs do tell is which slots make a window, which decisions record each of them left under, and which clicks had been

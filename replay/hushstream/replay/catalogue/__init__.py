@@ -1,1 +1,1 @@
-"""What is found by name: worlds, logs, and the commands that play them."""
+"""Worlds and logs by name, and the commands that play them."""

@@ -1,4 +1,4 @@
-"""What each built-in dataset holds, counted from its files; the counts behind ``datasets inspect``."""
+"""Counts of each built-in dataset from its files, for ``datasets inspect``."""
 
 from __future__ import annotations
 

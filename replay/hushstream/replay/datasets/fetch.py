@@ -1,4 +1,4 @@
-"""Get a dataset from its publisher, or from a local folder: resumable, checked, and whole or not at all.
+"""Downloads a dataset, or copies it from a local folder: resumable, checked, and complete or not at all.
 
 A download grows in a file ending in ``.part``; a connection that drops is taken up again from its end with a
 Range request, now or at the next call. A server that ignores Range is read from the start. Nothing is put in

@@ -1,4 +1,4 @@
-"""Where datasets lie on this machine: a data folder given by the user, or the cache; always checked."""
+"""The place of datasets on this machine: a data folder of the user, or the cache. Files are always checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pictures of the experiments, drawn from their rows alone, each with a caption that says what it rests on."""
+"""The pictures of the experiments, drawn from their rows alone, each with a caption about its basis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an experiment found: rows, targets, and what a reader must know beside them."""
+"""The findings of an experiment: rows, targets, and remarks for readers."""
 
 from __future__ import annotations
 

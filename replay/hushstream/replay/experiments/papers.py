@@ -1,4 +1,4 @@
-"""One table of the papers: what each claims, what its mechanism truly gives and reaches, and what the sound form does.
+"""One table of the papers: the claim of each, the true guarantee and result of its mechanism, and the sound form.
 
 Each system's study plays its own line (`hushstream.replay.study.Study.paper`) and returns it as `line` makes it;
 nothing here knows a system.

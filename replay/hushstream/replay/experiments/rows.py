@@ -1,4 +1,4 @@
-"""Rows of experiments: what every one of them says of privacy and of its seeds."""
+"""Rows of experiments: the columns about privacy and seeds that each of them has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an experiment shows of itself in a few lines, as a data frame and as pictures."""
+"""The view of an experiment: a few lines, a data frame, and pictures."""
 
 from __future__ import annotations
 

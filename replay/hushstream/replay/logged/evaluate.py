@@ -1,4 +1,4 @@
-"""What a policy would have earned, judged on the log of another: rejection replay and importance sampling.
+"""Estimates what a policy would have earned from the log of another policy: rejection replay and importance sampling.
 
 * Rejection replay (Li, Chu, Langford, Wang, "Unbiased offline evaluation of contextual-bandit-based news
   article recommendation algorithms", WSDM 2011, Algorithm 2) runs a learning policy over the log and keeps

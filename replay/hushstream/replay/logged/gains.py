@@ -1,4 +1,4 @@
-"""By how much policies would have earned more than the logged one, with intervals that hold for all of them at once.
+"""Estimates how much more policies would have earned than the logged one, with simultaneous intervals.
 
 Each row of the log gives a doubly robust estimate of what a policy would have earned there, and what was earned. Their
 differences are paired, so what rows have in common does not widen the interval of the mean difference. A person's rows

@@ -1,4 +1,4 @@
-"""What a log lacks, estimated from the log itself, on users other than those that it is used for (cross-fitting).
+"""Estimates missing columns of a log from the log itself, for each user from the rows of other users (cross-fitting).
 
 Propensities: multinomial logistic regression of the arm on the context. Rewards: for each arm a ridge regression on the
 context, whose prior mean is the arm's mean reward. Estimates of users' own rows would fit their noise, and make every

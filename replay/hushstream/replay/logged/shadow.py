@@ -1,4 +1,4 @@
-"""A deployment in the shadow: what its answers would have earned, where an application showed its own choice.
+"""A deployment in shadow mode: estimates what its answers would have earned where an application showed its own choice.
 
 Answers follow from earlier decisions alone, so each row's term has the mean that it has for a fixed policy. How likely
 the application was to show what it did is estimated from the log, out of fold: where that is a function of what was

@@ -1,1 +1,1 @@
-"""The first hour: a deployment on an embedded broker that one watches, kills a worker of, and edits."""
+"""The quickstart: a deployment on an embedded broker to watch, to edit, and to kill a worker of."""

@@ -389,7 +389,7 @@ def learned(schema: FeatureSchema, fields: Mapping[str, Any], items: Sequence[st
 
     Returns:
         Rows with ``feature``, ``value``, ``item``, ``chance`` (the expected reward, cut to 0 to 1) and ``sure``:
-        whether the item leads the next one by more than the model's own doubt.
+        whether the item leads the next one by more than the model's own uncertainty.
     """
     shape = (len(items), fields["cells"])
     means, variances = (np.frombuffer(fields[name], "<f8").reshape(shape) for name in ("means", "variances"))
@@ -398,7 +398,7 @@ def learned(schema: FeatureSchema, fields: Mapping[str, Any], items: Sequence[st
         blocks = schema.blocks(schema.read(schema.encode({name: value}).row))
         context = np.bincount(blocks.cells[0] + 1, blocks.values[0], shape[1])
         context[0] = 1.0
-        expected, doubt = means @ context, variances @ context**2
+        expected, variance = means @ context, variances @ context**2
         best, second = np.argsort(-expected, kind="stable")[:2]
         lead = float(expected[best] - expected[second])
         found.append(
@@ -407,7 +407,7 @@ def learned(schema: FeatureSchema, fields: Mapping[str, Any], items: Sequence[st
                 "value": value[0] if isinstance(value, list) else value,
                 "item": items[best],
                 "chance": float(np.clip(expected[best], 0.0, 1.0)),
-                "sure": lead > _DEVIATIONS * float(np.sqrt(doubt[best] + doubt[second])),
+                "sure": lead > _DEVIATIONS * float(np.sqrt(variance[best] + variance[second])),
             }
         )
     return found

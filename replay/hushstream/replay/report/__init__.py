@@ -1,1 +1,1 @@
-"""What a run leaves behind: its result as values, and the folder of files and pictures that a person looks at."""
+"""The report of a run: its result as values, and a folder of files and pictures for people."""

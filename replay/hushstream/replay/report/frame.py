@@ -1,4 +1,4 @@
-"""The frame of every page: what it is about first, then its figures, its pictures, and where they come from.
+"""The frame of every page: its subject, then figures, pictures, and their sources.
 
 A page is one file that asks for nothing from elsewhere. It suits light and dark, wide and narrow screens, and equal
 pages have equal bytes.

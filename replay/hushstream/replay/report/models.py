@@ -1,4 +1,4 @@
-"""A released model as a page: what it prefers, for whom, how sure it is, and what noise did to it.
+"""A released model as a page: its preferences by group, their certainty, and the effect of the noise.
 
 It is made of the plain values that `hushstream model show --json` prints, for whichever system gives them.
 """

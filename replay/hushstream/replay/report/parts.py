@@ -1,4 +1,4 @@
-"""Parts that the pages of all systems have: what is promised, what was checked, counts and speed."""
+"""Parts of the pages of all systems: guarantee, checks, counts and speed."""
 
 from __future__ import annotations
 

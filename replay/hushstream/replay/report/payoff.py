@@ -1,4 +1,4 @@
-"""Does it pay? What a run reached privately beside what is had without anybody's help, in one form for all systems.
+"""Compares the private result of a run with learning without others, in one form for all systems.
 
 A study says what it compares (`Payoff.what`, `Payoff.baseline`), gives a value of each for every user, node or record,
 and says what to do where it loses. The words, the interval and the verdict are made here.

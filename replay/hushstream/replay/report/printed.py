@@ -1,4 +1,4 @@
-"""Parts that what is printed after a run of any system has: facts by name, and warnings."""
+"""Parts of the text after a run of any system: facts by name, and warnings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the results of all systems hold: the guarantee as it is shown, and what `verify` found."""
+"""Common parts of the results of all systems: the guarantee, and the result of `verify`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pictures are drawn on: panels side by side as far as the width allows, with one legend above all of them.
+"""The sheet of a picture: panels side by side as far as the width allows, with one common legend above.
 
 The same drawing is made in two widths, so that its text has one size on a wide and on a narrow screen, and is
 written as SVG whose colours are variables of the page's style sheet, or as a PNG file with its provenance below. No

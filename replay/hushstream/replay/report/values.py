@@ -1,4 +1,4 @@
-"""What a result and its folder may be: each refusal names the field, what it takes and what came."""
+"""Checks of a result and its folder: each error names the field, the expected and the given value."""
 
 from __future__ import annotations
 

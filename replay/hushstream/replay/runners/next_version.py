@@ -1,4 +1,4 @@
-"""Waiting until learners answer by the model that came of a phase, so that what is decided follows no race."""
+"""Waits until learners answer by the model of a phase, so that decisions do not depend on a race."""
 
 from __future__ import annotations
 

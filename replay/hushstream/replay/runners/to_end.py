@@ -1,4 +1,4 @@
-"""Running a coroutine to its end from code without one, also where an event loop runs already, as in a notebook.
+"""Runs a coroutine to its end from synchronous code, also if an event loop is already running, as in a notebook.
 
 A loop cannot be entered twice, and patching asyncio so that it can changes the order of everybody else's callbacks. So
 beside a running loop the coroutine gets a loop and a thread of its own, and the caller waits, as for any other call.

@@ -1,4 +1,4 @@
-"""What the visitors of a seed buy: the shop's own deployment in this process, without broker, gateway and page.
+"""Simulates what the visitors of a seed buy: the shop's deployment in this process, without broker and gateway.
 
 Log time is that of so many visits a second, whatever the machine takes.
 """

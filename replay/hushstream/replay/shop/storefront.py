@@ -1,4 +1,4 @@
-"""The page of the shop: what it shows of visitors and of the shelf, and how it changes the shelf."""
+"""The page of the shop: shows visitors and the shelf, and changes the shelf."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the visitors of the shop like: goods that were made for their country, and for their age."""
+"""The taste of the shop's visitors: they like goods for their country and for their age."""
 
 from __future__ import annotations
 

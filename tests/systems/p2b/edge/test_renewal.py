@@ -26,7 +26,7 @@ from hushstream.systems.p2b.edge.user_records import (
     unpack_agent,
     unpack_allowance,
 )
-from hushstream.systems.p2b.guarantee.promise import guarantee_of, life_prices
+from hushstream.systems.p2b.guarantee.promise import life_prices, release_guarantee
 from hushstream.systems.p2b.reports.planning.plan import Forecaster, assumed_spreads, plan
 
 EVERY_MS = 60_000
@@ -145,8 +145,8 @@ def config(days: float | None = 90.0, slots: int = 4) -> P2BConfig:
 
 def test_a_life_is_priced_with_all_its_slots_however_far_apart_they_are():
     apart, together, one = config(), config(None), config(None, 1)
-    assert guarantee_of(apart).lifetime.cost == guarantee_of(together).lifetime.cost
-    assert guarantee_of(apart).lifetime.cost.epsilon_micro == 4 * guarantee_of(one).cost.epsilon_micro
+    assert release_guarantee(apart).lifetime.cost == release_guarantee(together).lifetime.cost
+    assert release_guarantee(apart).lifetime.cost.epsilon_micro == 4 * release_guarantee(one).cost.epsilon_micro
 
 
 def test_a_renewal_is_in_the_digest():

@@ -1,1 +1,1 @@
-"""What runs where the ratings are: slots out, predictions of one's own."""
+"""The edge: slots are made from a user's ratings, and predictions for this user."""

@@ -1,10 +1,10 @@
 """`RatingAgent`: one user's ratings, on a device or in an application's process.
 
-What leaves it are slots, one a round, padded to one size; `hushstream.client.slots` takes them to the collector. A
-slot's id is a pseudorandom function of the user's key and the round's number and of nothing else, and the collector
-counts an id once: of all copies of a state that were ever gone on from, one slot a round is counted. That a round was
-answered is written down before its slot leaves, so an agent that starts again from what was written sends nothing of
-another content. Erasing the ratings refills nothing.
+It only sends slots, one for each round, padded to one size; `hushstream.client.slots` takes them to the collector. A
+slot's id is a pseudorandom function of only the user's key and the round's number, and the collector counts each id
+once. So even if several copies of a state continue, one slot for each round counts. The agent stores that a round was
+answered before it sends the slot. So after a restart it never sends a slot with other content. Erasing ratings restores
+no allowance.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from hushstream.systems.bgt.slots import ID_BYTES, Float64, Slots, null_slots, p
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sent:
-    """A slot, and the id by which it counts once.
+    """A slot and its id, by which it counts once.
 
     Attributes:
         slot_id: 16 bytes.
-        round: which round it answers.
+        round: the round that it answers.
         digest: of the configuration that the user agreed to; a collector refuses others.
-        slot: one.
+        slot: one slot.
     """
 
     slot_id: bytes
@@ -66,17 +66,16 @@ class RatingAgent:
         features: Float64 | None = None,
         digest: bytes | None = None,
     ) -> None:
-        """Begin, or go on from what was remembered.
+        """Begin, or continue from the stored number of rounds.
 
         Args:
-            config: what the user agrees to; it stays for the agent's life.
-            key: the user's key; ids, and which ratings are sent where not all fit, come from it.
-            remember: keeps how many rounds were answered; when it returns, that must be safe. Called before a slot
-                leaves.
-            answered: what was remembered last.
+            config: the configuration that the user agrees to, for the agent's life.
+            key: the user's key; it gives the ids, and chooses ratings if not all fit.
+            remember: stores the number of answered rounds durably. It is called before a slot is sent.
+            answered: the last stored number.
             features: (I, f) public features of items.
-            digest: of the deployment that the user agrees to, where it is a replay of a public dataset; by default it
-                follows from configuration and features.
+            digest: digest of the deployment that the user agrees to, for a replay of a public dataset; by default it is
+                computed from configuration and features.
 
         Raises:
             BgtError: an impossible number of rounds, or features of another shape.
@@ -94,12 +93,12 @@ class RatingAgent:
 
     @property
     def answered(self) -> int:
-        """How many rounds were answered; no erasure lowers it."""
+        """Number of answered rounds; no erasure lowers it."""
         return self._answered
 
     @property
     def ratings(self) -> tuple[list[int], list[float]]:
-        """Items and ratings, in the order in which items came; they are for whoever keeps the agent's state."""
+        """Items and ratings, in the order in which items came, to store the agent's state."""
         return list(self._ratings), list(self._ratings.values())
 
     def rate(self, items: Sequence[int], ratings: Sequence[float]) -> None:
@@ -117,10 +116,10 @@ class RatingAgent:
             self._ratings.pop(item, None)
 
     def answer(self, asked: Round, digest: bytes) -> Sent:
-        """The slot of a round: null where the round, or one after it, was answered before.
+        """The slot of a round; null if this round, or a later one, was answered before.
 
         Raises:
-            BgtError: the round is of a configuration that the user has not agreed to.
+            BgtError: the user has not agreed to the configuration of the round.
         """
         if digest != self._digest:
             raise BgtError("round: expected the configuration that was agreed to, got another digest")
@@ -133,7 +132,7 @@ class RatingAgent:
         return Sent(slot_id, asked.number, digest, make_slots(self._own(), asked, self._config, salt))
 
     def predict(self, items: Iterable[int], model: Model) -> Float64:
-        """What the user is expected to rate items, on the configured scale; nothing leaves the agent.
+        """Predicted ratings of items by the user, on the configured scale; nothing is sent.
 
         Raises:
             BadRatings: an unknown item.
@@ -146,7 +145,7 @@ class RatingAgent:
         return np.asarray(scale.lowest + found * (scale.highest - scale.lowest))
 
     def __repr__(self) -> str:
-        """How many rounds were answered; no rating."""
+        """The number of answered rounds, without ratings."""
         return f"RatingAgent(answered={self._answered})"
 
     def _own(self) -> Ratings:

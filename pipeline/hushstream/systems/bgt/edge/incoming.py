@@ -1,4 +1,4 @@
-"""What a rater reads: a slice of ratings decoded once, and how much of it may be folded now."""
+"""The input of a rater: decodes a slice of ratings once, and decides how much of it may be folded now."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ KINDS = frozenset({"Ratings", "RatingQuery", "Seal", "Forget"})
 
 MAX_RECORDS = 4096
 MAX_PREDICTED = 1 << 15
-"""Items that are predicted in one fold, or for one question, so that its journal record stays within the broker's
+"""Largest number of items to predict in one fold, or for one question, so that the journal record fits the broker's
 record size."""
 
 
 class Incoming(NamedTuple):
-    """One record of the log: its kind and fields, or why it is none."""
+    """One record of the log: its kind and fields, or why it is invalid."""
 
     record: InputRecord
     name: str
@@ -32,7 +32,7 @@ class Incoming(NamedTuple):
 
 
 def decode_slice(part: InputSlice) -> list[Incoming]:
-    """All of a slice; what cannot be decoded has the reason for its name, and no fields."""
+    """Decode a slice. A record that cannot be decoded has the reason as its name, and no fields."""
     decoded = []
     for record in part.records:
         try:
@@ -45,15 +45,15 @@ def decode_slice(part: InputSlice) -> list[Incoming]:
 def ready_slice(part: InputSlice, decoded: Sequence[Incoming], held: int, ended_rounds: int, ended: bool) -> InputSlice:
     """The beginning of a slice that may be folded.
 
-    The end of a round waits until that round was heard of; what comes behind it waits with it. A question waits for the
-    model that followed a round, if that round has ended before it in this log: nothing says that a later one ever will.
+    The end of a round waits until the round itself was received, and later records wait with it. A question waits for
+    the model after the last round that ended before it in this log, and not for later models, which may never come.
 
     Args:
-        part: what arrived.
+        part: the input that has arrived.
         decoded: the same, decoded.
-        held: the newest round that was heard of, with its model.
-        ended_rounds: how many ended in this log before the slice.
-        ended: whether no further round will be heard of.
+        held: the newest received round, with its model.
+        ended_rounds: number of rounds that ended in this log before the slice.
+        ended: whether there will be no further round.
     """
     predicted = 0
     for number, one in enumerate(decoded):

@@ -1,7 +1,7 @@
 """Making slots from ratings: one per user and round, of many users at once.
 
-Everything up to `quantised` is real arithmetic that decides nothing about privacy: the collector checks norms in whole
-numbers and refuses what is beyond them. `_FIT` keeps honest slots within.
+Computations before the quantisation use real numbers, and privacy does not depend on them: the collector checks norms
+in whole numbers and refuses longer slots. `_FIT` keeps honest slots within the bound.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hushstream.systems.bgt.rounds import Round
 from hushstream.systems.bgt.slots import Float64, Int32, Int64, Slots, null_slots
 
 _FIT = 1 - 2.0**-30
-"""A norm is brought this far below its bound, so that rounding of floats never lifts a slot above it."""
+"""Factor by which norms stay below their bound, so that float rounding never lifts a slot above it."""
 
 _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9
 
@@ -30,7 +30,7 @@ def make_slots(ratings: Ratings, asked: Round, config: BgtConfig, salts: NDArray
         ratings: of U users.
         asked: the round.
         config: of the deployment.
-        salts: (U,) secret numbers that choose which ratings are sent of those who have more than fit.
+        salts: (U,) secret numbers that choose ratings of users who have more than fit.
     """
     return _MAKERS[asked.kind](ratings, asked, config, salts)
 
@@ -88,14 +88,14 @@ def _shrink(clip: float, squares: Float64) -> Float64:
 
 
 def _lattice(values: Float64) -> Int32:
-    """Toward zero, so that no norm grows."""
+    """Round toward zero to the lattice, so that no norm grows."""
     return np.trunc(values * UNIT).astype(np.int32)
 
 
 def _chosen(
     ratings: Ratings, candidates: NDArray[np.bool_], config: BgtConfig, salts: NDArray[np.uint64]
 ) -> NDArray[np.bool_]:
-    """Which ratings go into the slot: all candidates, or as many of them as fit, by a hash of salt and item."""
+    """The ratings of a slot: all candidates, or as many as fit, chosen by a hash of salt and item."""
     owners, room = ratings.owners, config.release.pairs
     many = np.bincount(owners, weights=candidates, minlength=ratings.users) > room
     if not many.any():
@@ -111,7 +111,7 @@ def _chosen(
 
 
 def _mixed(items: Int64, salt: np.uint64) -> NDArray[np.uint64]:
-    """A number for each item that looks random to whoever does not know the salt; the finaliser of splitmix64."""
+    """A number for each item that looks random without the salt; the finaliser of splitmix64."""
     with np.errstate(over="ignore"):
         mixed = (items.astype(np.uint64) + np.uint64(1)) * np.uint64(_FIRST) ^ salt
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(_SECOND)

@@ -1,11 +1,11 @@
-"""The rater role: users' ratings come in, padded slots go out, and predictions to whoever asks (edge zone).
+"""The rater role (edge zone): it reads users' ratings, and sends padded slots and predictions.
 
-It is many `RatingAgent`s on a stream. A user takes part from their first record of ratings on, be it an empty one, and
-sends one slot in each round that ends after that: null where their ratings were erased. So how many slots there are,
-and when, follows from who takes part and from the ends of rounds alone, which are logged and public.
+It runs a `RatingAgent` for each user on a stream. A user takes part from their first record of ratings on, even an
+empty one, and sends one slot in each round that ends after that; it is null if the ratings were erased. So the number
+and time of slots follow only from who takes part and from the ends of rounds, which are logged and public.
 
-The journal holds what was predicted, and pays for the slots: a round was answered once its record stands. Which rounds
-are asked for, and the model, are read before a batch's records (`RaterMachine.fold`).
+The journal holds the predictions, and records that a round was answered before its slots are sent. Rounds and models
+are read before a batch's records (`RaterMachine.fold`).
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ from hushstream.systems.bgt.slots import Float64
 from hushstream.systems.bgt.topics import EDGE_ZONE
 
 REMEMBERED_EVENTS = 50_000
-"""How many past questions a partition knows again, to tell whose they were."""
+"""Number of past questions whose users a partition remembers."""
 
 _MARGIN = 1e-9
-"""A replayed prediction may differ by so much (another CPU's rounding), of the scale's length; then the journaled one
-stands, and it is counted."""
+"""Largest difference of a replayed prediction (another CPU's rounding), as a part of the scale's length. Then the
+journaled one counts, and the tie is counted."""
 
 _QUESTIONS = array(avro_record("Question", event_id="string", user="bytes"))
 
@@ -75,13 +75,13 @@ def _unpack_questions(value: list[dict[str, Any]], before: BoundedMap[bytes]) ->
 
 @dataclass(slots=True)
 class _Said:
-    """What one batch gives.
+    """The result of one batch.
 
     Attributes:
-        journaled: what the journal says was predicted; None where new input is folded.
+        journaled: the journaled predictions; None while new input is folded.
         outputs, dead, counts: see `Step`.
-        event_ids, lengths, values: of the questions that were answered, and what was predicted.
-        slots: how many were sent.
+        event_ids, lengths, values: of the answered questions, and the predictions.
+        slots: number of slots.
     """
 
     journaled: Float64 | None
@@ -127,13 +127,13 @@ class RaterMachine(OwnsJournal, Declared):
         self.letters = DeadLetters(EDGE_ZONE, "rater", partition, key, self.chain.encode)
         self.position = 0
         self.ended_rounds = 0
-        """Rounds that have ended in this log."""
+        """Number of rounds that have ended in this log."""
         self.received = Received(system)
         self.users = Users(system, key)
         self.asked: BoundedMap[bytes] = BoundedMap(REMEMBERED_EVENTS)
-        """Event ids of questions that were answered, and the tag of whose they are."""
+        """Event ids of answered questions, each with the user's tag."""
         self.float_ties = 0
-        """Replayed predictions that stand by the journal although they differ by a rounding."""
+        """Number of replayed predictions taken from the journal because they differ by a rounding."""
         self._decoded: tuple[int, int, list[Incoming]] | None = None
 
     @property
@@ -153,11 +153,11 @@ class RaterMachine(OwnsJournal, Declared):
         return (self.received.reader.topic, ROUNDS_TOPIC)
 
     def is_home_of(self, user: str) -> bool:
-        """Whether a user's records belong here: elsewhere they would have a second slot in each round."""
+        """Whether this is the user's home partition; in a second one they would have a second slot in each round."""
         return partition_of(user, self.system.config.partitions.learner) == self.partition
 
     def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
-        """See `Machine.input_digest`: over all inputs of a batch at once."""
+        """See `Machine.input_digest`: one digest over all inputs of a batch."""
         return digest_records(self.key, slices)
 
     def positions(self) -> Mapping[TopicPartition, int]:
@@ -181,7 +181,7 @@ class RaterMachine(OwnsJournal, Declared):
         return ready_slice(part, self.decode(part), self.received.number, self.ended_rounds, self.received.ended)
 
     def decode(self, part: InputSlice) -> Sequence[Incoming]:
-        """A slice of ratings; decoded once, though `ready` and `fold` both ask."""
+        """Decode a slice of ratings, once for `ready` and `fold`."""
         held = self._decoded
         if held is None or held[0] != part.low or held[1] < part.high:
             held = self._decoded = part.low, part.high, decode_slice(part)
@@ -201,9 +201,9 @@ class RaterMachine(OwnsJournal, Declared):
         return [Step(append(self.chain, batch), batch.outputs, tuple(said.dead), said.counts)]
 
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """See `Machine.replay`: what the journal says was predicted stands where it is the same but for a rounding.
+        """See `Machine.replay`: the journaled predictions count if they are equal up to a rounding.
 
-        After a `ReplayMismatch` the machine must be thrown away.
+        After a `ReplayMismatch` the machine must be discarded.
         """
         with replaying(self.chain, value, self.positions()) as journaled:
             batch, said = self._folded(slices, np.frombuffer(journaled.fields["values"], "<f8"))
@@ -211,7 +211,7 @@ class RaterMachine(OwnsJournal, Declared):
         return Step(None, batch.outputs, tuple(said.dead), said.counts)
 
     def _folded(self, slices: Sequence[InputSlice], journaled: Float64 | None) -> tuple[Batch, _Said]:
-        """Take what was published, then fold ratings; ``journaled`` is what was predicted, given on replay only."""
+        """Take published records, then fold ratings; ``journaled`` has the predictions in a replay."""
         parts, said = covered(self.positions(), slices), _Said(journaled)
         self._on_models(parts[self.received.reader.topic], said)
         self._on_rounds(parts[ROUNDS_TOPIC], said)
@@ -291,7 +291,10 @@ class RaterMachine(OwnsJournal, Declared):
         said.counts[BgtOutcome.ASKED] += 1
 
     def _event_fault(self, fields: dict[str, Any]) -> str | None:
-        """Why a question may not have its name: answers are found by it, so nobody else's may."""
+        """Why the event id of a question is refused.
+
+        Another user's question must not have the same id, because answers are found by it.
+        """
         fault = id_fault(fields["event_id"])
         if fault is not None:
             return str(fault)
@@ -306,7 +309,7 @@ class RaterMachine(OwnsJournal, Declared):
         return self.users.predict(fields["user"], items, self.received.model)
 
     def _as_journaled(self, found: Float64, said: _Said) -> Float64:
-        """What the journal says was predicted, where it is the same but for a rounding."""
+        """The journaled prediction, if it is equal up to a rounding."""
         if said.journaled is None:
             return found
         before = sum(said.lengths)

@@ -1,4 +1,4 @@
-"""What a rater receives from the server: models on their chain, and what each round asks for."""
+"""The published records that a rater receives: models on their chain, and rounds."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ RECEIVED = {"reader": READER, "models": array("bytes"), "rounds": "long", "asked
 
 
 class Received:
-    """All rounds and models so far: a round is answered with its own model, whatever was published since.
+    """All rounds and models so far. A round is answered with its own model, even if newer ones were published.
 
     Attributes:
         reader: of the model track.
-        rounds_read: up to which offset rounds were read.
+        rounds_read: next offset of rounds.
     """
 
     def __init__(self, system: BgtSystem) -> None:
-        """Nothing was received."""
+        """Begin before the first record."""
         self._system = system
         self.reader = ModelReader(system, 0, TRACK, "RatingModel")
         self.rounds_read = 0
@@ -39,7 +39,7 @@ class Received:
 
     @property
     def version(self) -> int:
-        """Of the newest model; 0 before the first."""
+        """Version of the newest model; 0 before the first."""
         return len(self._models)
 
     @property
@@ -49,16 +49,16 @@ class Received:
 
     @property
     def number(self) -> int:
-        """Of the newest round whose model was received, too; where rounds ended, the number that would have come."""
+        """Number of the newest round whose model was also received; after the last round, one more than its number."""
         return min(self.version, max(self._asked, default=0))
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will be asked for."""
+        """Whether there will be no further round."""
         return any(fields["kind"] == NONE for _, fields in self._asked.values())
 
     def round(self, number: int) -> Round | None:
-        """A round that was received, with its model; None where it is not asked for.
+        """A received round with its model; None if it asks for nothing.
 
         Raises:
             BgtError: it does not fit its model.
@@ -70,22 +70,22 @@ class Received:
         return parse_round(self._asked[number][1], self._model_of(number), self._system.config)
 
     def opening(self, number: int) -> bytes | None:
-        """The record that opened a round; the first one was opened by none."""
+        """The record that opened a round; None for the first one."""
         return self._asked[number][0] if number in self._asked else None
 
     def read_models(self, part: InputSlice) -> int:
-        """Take the models of a slice; how many."""
+        """Take the models of a slice; returns their number."""
         before = self.version
         for record in self.reader.read(part):
             self._adopt(record.value, record.fields)
         return self.version - before
 
     def read_round(self, record: InputRecord) -> bool:
-        """Take a record of `rounds`; False where it was received before.
+        """Take a record of `rounds`; False if it was received before.
 
         Raises:
             CodecError: it is no round.
-            BgtError: of another deployment, not the next one, or one that could not be.
+            BgtError: of another deployment, not the next one, or invalid.
         """
         fields = codec.decode(record.value, frozenset({"RatingRound"}))[1]
         newest = max(self._asked, default=0)
@@ -98,7 +98,7 @@ class Received:
         return True
 
     def dump(self) -> dict[str, Any]:
-        """The values of `RECEIVED`: all of it was published."""
+        """The values of `RECEIVED`; all of them are public."""
         return {
             "reader": self.reader.dump(),
             "models": [value for value, _ in self._models],

@@ -1,4 +1,4 @@
-"""What a device works out for itself: its user's offset, factors and predictions. Nothing of it is sent."""
+"""Computations on a device for its own user: offset, factors and predictions. They are never sent."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from hushstream.systems.bgt.rounds import Model
 from hushstream.systems.bgt.slots import Float64, Int64
 
 _AT_ONCE = 128
-"""Users whose equations are made together: the products of their ratings' features are held at once."""
+"""Number of users whose equations are made together, because the products of their ratings' features are in memory at
+once."""
 
 
 def offsets_of(ratings: Ratings, rest: Float64, ridge: float) -> Float64:
-    """(U,) each user's mean of (n,) ``rest``, shrunk to 0 as by ``ridge`` further ratings."""
+    """(U,) each user's mean of (n,) ``rest``, shrunk toward 0 as if by ``ridge`` more ratings of 0."""
     return np.asarray(ratings.sums(rest) / (ratings.counts + ridge))
 
 
@@ -50,7 +51,7 @@ def solve(ratings: Ratings, rest: Float64, features: Float64, offset_ridge: floa
 
 
 def own_features(model: Model, public: Float64, config: BgtConfig) -> Float64:
-    """(I, k) what a user's taste is explained by: the items' factors and public features."""
+    """(I, k) explanatory variables of a user's taste: the items' factors and public features."""
     return np.column_stack((model.factors, config.model.feature_scale * public))
 
 
@@ -64,7 +65,7 @@ def fit(ratings: Ratings, model: Model, public: Float64, config: BgtConfig) -> F
 def predict(
     own: Float64, users: Int64, items: Int64, model: Model, public: Float64, config: BgtConfig
 ) -> NDArray[np.float64]:
-    """(n,) what users are expected to rate items, from 0 to 1.
+    """(n,) predicted ratings, from 0 to 1.
 
     Args:
         own: of `fit`.

@@ -1,4 +1,4 @@
-"""The users of one rater: an agent each, under a tag that stands for them."""
+"""The users of one rater: one agent for each, under the user's tag."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from hushstream.systems.bgt.rounds import Model, Round
 from hushstream.systems.bgt.slots import Float64
 
 USERS = array(record("RatingUser", tag="bytes", answered="int", items="bytes", values="bytes"))
-"""Avro type of `Users.dump`; it holds ratings in clear, so it is as sensitive as they are."""
+"""Avro type of `Users.dump`. It holds ratings in clear, so it is as sensitive as ratings."""
 
 
 class Users:
-    """Agents by tag: a keyed digest of the user's name, the same for as long as the zone's key is."""
+    """Agents by tag. A tag is a keyed digest of the user's name; it stays the same while the zone's key does."""
 
     def __init__(self, system: BgtSystem, key: Key) -> None:
-        """Nobody is there."""
+        """Begin without users."""
         self._system = system
         self._key = key
         self._agents: dict[bytes, RatingAgent] = {}
 
     def __len__(self) -> int:
-        """How many take part."""
+        """Number of users."""
         return len(self._agents)
 
     def rate(self, user: str, items: Sequence[int], values: Sequence[float]) -> None:
-        """Take ratings of a user, who takes part from here on.
+        """Take ratings of a user, who takes part from now on.
 
         Raises:
             BadRatings: an unknown item or a rating that is none; then nothing is taken.
@@ -43,7 +43,7 @@ class Users:
         self._agents[tag] = agent
 
     def predict(self, user: str, items: Sequence[int], model: Model) -> Float64:
-        """What a user is expected to rate items; one without ratings as everybody.
+        """Predicted ratings by a user; for a user without ratings, those of an average user.
 
         Raises:
             BadRatings: an unknown item.
@@ -52,13 +52,13 @@ class Users:
         return (self._agents.get(tag) or self._agent(tag, 0)).predict(items, model)
 
     def forget(self, user: str) -> None:
-        """Drop a user's ratings: their slots are null from here on, and what they have spent stays spent."""
+        """Drop a user's ratings. Their slots are null from now on, and their spent allowance stays spent."""
         agent = self._agents.get(self.tag(user))
         if agent is not None:
             agent.forget()
 
     def answers(self, asked: Round) -> Iterator[Sent]:
-        """Everybody's slot of a round, in the order of the slots' ids, which says nothing of users."""
+        """The slots of all users for a round, in the order of their ids, which reveals nothing about users."""
         sent = [agent.answer(asked, self._system.digest) for agent in self._agents.values()]
         yield from sorted(sent, key=lambda one: one.slot_id)
 
@@ -75,7 +75,7 @@ class Users:
             agent.rate(items.tolist(), values.tolist())
 
     def tag(self, user: str) -> bytes:
-        """What stands for a user: a keyed digest of their name."""
+        """The tag of a user: a keyed digest of their name."""
         return self._key.digest("bgt-user", user.encode())
 
     def _agent(self, tag: bytes, answered: int) -> RatingAgent:
@@ -91,7 +91,7 @@ class Users:
 
 
 def _journaled(answered: int) -> None:
-    """Nothing to do: what was answered is in the state, which follows from the journal."""
+    """Do nothing: the answered rounds are in the state, which is restored from the journal."""
 
 
 def _packed(tag: bytes, agent: RatingAgent) -> dict[str, Any]:

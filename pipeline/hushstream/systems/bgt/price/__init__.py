@@ -1,1 +1,1 @@
-"""What BGTplanner's rounds cost: sensitivity, guarantee, budget, advice."""
+"""Prices of BGTplanner's rounds: sensitivity, guarantee, budget, advice."""

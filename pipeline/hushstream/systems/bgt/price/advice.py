@@ -1,12 +1,12 @@
-"""Will it pay? From numbers that are public, or guessed, before anything runs.
+"""Whether a deployment is worth it, from public or assumed numbers, before anything runs.
 
 *Factors.* Kind B finds a factor if its eigenvalue lies beyond the noise's edge C^2 sqrt(M / rho_B). How large the
 eigenvalue is follows from the data; over FilmTrust, MovieLens-100K and a set of a million ratings it was about .0095 U
 at C = 1, so ratio = .0095 U / sqrt(M / rho_B): factors helped where it was .8 and above, and hurt at .4 and below.
 
-*Biases.* An item rated by N users has its bias within a variance v = 1 / (1/tau2 + N / (s2 + sigma^2 / N)), where a
-device alone has tau2. `ITEM_SPREAD` and `RATING_SPREAD` are those of the datasets. Items are rated with popularity
-1 / (rank + 10): what is expected is the mean of v over ratings, which popular items dominate.
+*Biases.* An item rated by N users has its bias within a variance v = 1 / (1/tau2 + N / (s2 + sigma^2 / N)), and a
+device alone has variance tau2. `ITEM_SPREAD` and `RATING_SPREAD` are those of the datasets. Items are rated with
+popularity 1 / (rank + 10): the expected variance is the mean of v over ratings, which popular items dominate.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ RATING_SPREAD = 0.187
 """Deviation of a rating about the user's and the item's offsets, on the scale from 0 to 1."""
 
 ITEM_SPREAD = 0.1
-"""Deviation of item offsets, as rated; a device alone does not know them."""
+"""Standard deviation of item offsets over ratings; a device alone does not know them."""
 
 _RANKS = 10.0
 LEAST_GAIN = 0.001
-"""Of RMSE: less than this is nothing."""
+"""Least gain in RMSE that counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What a deployment is expected to give.
+    """The expected result of a deployment.
 
     Attributes:
         local: RMSE of predictions by the user's own mean, which costs nothing.
@@ -53,12 +53,12 @@ class Advice:
 
     @property
     def gain(self) -> float:
-        """RMSE that sharing takes away."""
+        """Reduction of the RMSE by sharing."""
         return self.local - self.shared
 
     @property
     def pays(self) -> bool:
-        """Whether anything is gained over the device alone."""
+        """Whether sharing is better than the device alone."""
         return self.gain >= LEAST_GAIN
 
     def as_json(self) -> dict[str, Any]:
@@ -92,7 +92,7 @@ class Advice:
 
 
 def advise(config: BgtConfig, users: int, ratings_per_user: int, item_spread: float = ITEM_SPREAD) -> Advice:
-    """What to expect of so many users.
+    """The forecast for a number of users.
 
     Args:
         config: of the deployment.
@@ -113,17 +113,18 @@ def advise(config: BgtConfig, users: int, ratings_per_user: int, item_spread: fl
 
 
 TYPICAL_RATINGS = 50
-"""Ratings of a user, where nobody says how many there are."""
+"""Number of ratings of a user, by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """From how many users on something is gained.
+    """The numbers of users from which on sharing helps.
 
     Attributes:
         ratings: of each user.
-        biases: users for whom sharing gains over the device alone; None where no number that there may be does.
-        factors: users from whom on factors are likely to help.
+        biases: number of users from which on sharing is better than the device alone; None if no possible number is
+            enough.
+        factors: number of users from which on factors are likely to help.
     """
 
     ratings: int
@@ -131,7 +132,7 @@ class Sizes:
     factors: int
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values under stable keys; no number of users gains anything where ``users_to_gain`` is null."""
+        """Plain values under stable keys; ``users_to_gain`` is null if no number of users is enough."""
         return {"ratings": self.ratings, "users_to_gain": self.biases, "users_for_factors": self.factors}
 
     def as_text(self) -> str:
@@ -149,7 +150,7 @@ class Sizes:
 
 
 def sizes(config: BgtConfig, ratings: int = TYPICAL_RATINGS) -> Sizes:
-    """How large a deployment has to be whose users have so many ratings each.
+    """The required numbers of users if each has a given number of ratings.
 
     Raises:
         ConfigurationError: a number out of range.
@@ -168,7 +169,7 @@ def factor_ratio(config: BgtConfig, users: int) -> float:
 
 
 def _left(config: BgtConfig, users: int, ratings_per_user: int, spread: float) -> float:
-    """Mean variance that is left of item biases, over ratings."""
+    """Mean remaining variance of item biases, over ratings."""
     popularity = 1.0 / (np.arange(config.items) + _RANKS)
     popularity /= popularity.sum()
     sent = min(ratings_per_user, config.release.pairs)

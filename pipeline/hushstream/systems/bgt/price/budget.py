@@ -1,16 +1,15 @@
-"""What a user may pay over all rounds and epochs of noise, and what the releases so promise them.
+"""The budget of a user over all rounds and noise epochs, and the guarantee of the releases.
 
-Each round is charged for itself, with its release: what it adds to the price of the rounds before it. A budget that
-covers some rounds only pays for these, and the next round ends without a release. An epoch that is requested after a
-suspected rollback may release slots of all rounds again that a lost branch of the journal released. So the epoch before
-it is charged in full, and the rounds up to the next release once more (`hushstream.engine.noise.epoch_budget`).
+Each round is charged with its release: the charge is what it adds to the price of the rounds before. If a budget covers
+only some rounds, the next round ends without a release. An epoch that is requested after a suspected rollback may
+release slots again that a lost branch of the journal has released. So the epoch before it is charged in full, and the
+rounds up to the next release are charged once more (`hushstream.engine.noise.epoch_budget`).
 
-*Proof that rounds may be charged so.* A round's release is rho_k-zCDP for a user against null whatever was released
-before (`hushstream.systems.bgt.price.sensitivity`). How far rounds go is decided by sums of these rhos, which are
-fixed by the configuration, and by a limit that is fixed too: not by content. Rounds that never come are a function of
-those that came, so they cost nothing: after round k the transcript is (rho_0 + ... + rho_k)-zCDP. Whether a
-rollback is suspected, and so an epoch opened, may follow from releases; there the filter composes: rhos add at any
-stopping time (Whitehouse, Ramdas, Rogers, Wu 2023).
+*Proof that rounds may be charged one by one.* A round's release is rho_k-zCDP for a user against null, whatever was
+released before (`hushstream.systems.bgt.price.sensitivity`). The last round depends on sums of these rhos, which the
+configuration fixes, and on a fixed limit, but not on content. So missing rounds cost nothing: after round k the
+transcript is (rho_0 + ... + rho_k)-zCDP. Whether a rollback is suspected, and so an epoch opened, may follow from
+releases; there the filter composes: rhos add at any stopping time (Whitehouse, Ramdas, Rogers, Wu 2023).
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ MECHANISM = "three-slots"
 
 @lru_cache(maxsize=64)
 def spending_terms(config: BgtConfig) -> SpendingTerms:
-    """What a round adds, and out of which limit; see `epoch_terms`, and what that raises."""
+    """The charge of each round, and the limit; see `epoch_terms`, also for errors."""
     one, epochs = epoch_guarantee(config), config.release.epochs
     if config.release.noise == "exact":
         return epoch_terms(one, "exact", epochs, config.budget, ROUNDS)
@@ -41,10 +40,10 @@ def spending_terms(config: BgtConfig) -> SpendingTerms:
 
 @lru_cache(maxsize=64)
 def lifetime_guarantee(config: BgtConfig) -> Guarantee:
-    """What all releases promise one user, over all rounds and epochs that may be.
+    """The guarantee of all releases for one user, over all possible rounds and epochs.
 
     Raises:
-        ConfigurationError: not even the first round fits the budget.
+        ConfigurationError: the budget does not cover the first round.
     """
     one, terms = epoch_guarantee(config), spending_terms(config)
     if config.release.noise == "exact":
@@ -53,7 +52,7 @@ def lifetime_guarantee(config: BgtConfig) -> Guarantee:
 
 
 def priced(config: BgtConfig) -> Priced:
-    """What the releases promise and cost.
+    """Promises and costs of the releases.
 
     Raises:
         ConfigurationError: as `lifetime_guarantee`.
@@ -62,10 +61,10 @@ def priced(config: BgtConfig) -> Priced:
 
 
 def budget_facts(config: BgtConfig) -> BudgetFacts:
-    """How many rounds the budget pays for.
+    """The number of rounds within the budget.
 
     Raises:
-        ConfigurationError: not even one.
+        ConfigurationError: the budget does not cover one.
     """
     terms, epochs = spending_terms(config), config.release.epochs
     facts = epoch_facts(terms, epochs, config.budget, "rounds")

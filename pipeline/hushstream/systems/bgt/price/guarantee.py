@@ -1,4 +1,4 @@
-"""What a BGTplanner deployment promises of one user; the proof is in `hushstream.systems.bgt.price.sensitivity`."""
+"""The guarantee of a BGTplanner deployment for one user; the proof is in `hushstream.systems.bgt.price.sensitivity`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _EDGE = "ratings, from whoever controls the device or the application's process"
 
 
 def epoch_guarantee(config: BgtConfig, rounds: int = ROUNDS) -> Guarantee:
-    """What the first rounds together promise of one user; all of them, where nothing else is said."""
+    """The guarantee of the first rounds together for one user; by default of all rounds."""
     deployment: Deployment = config.kind
     if config.release.noise == "exact":
         return exact_guarantee(RELATION, UNIT_OF_PROMISE, 1, ZONE, bgt_contents(config), deployment)
@@ -72,9 +72,9 @@ def epoch_guarantee(config: BgtConfig, rounds: int = ROUNDS) -> Guarantee:
 
 
 def user_cost(config: BgtConfig, times: int, rounds: int = ROUNDS) -> Cost:
-    """What the first rounds release of a user costs, whose slots move sums ``times`` as far as one slot does.
+    """The price of the first rounds for a user whose slots move sums ``times`` as far as one slot.
 
-    Two for slots of theirs against other slots of theirs: 4 rho.
+    ``times`` is 2 for one user's slots against other slots of theirs: 4 rho.
     """
     epsilon = rho_to_epsilon_micro(times**2 * _rho(config, rounds), _half(config))
     return Cost(epsilon, min(DELTA_ONE, _half(config) + _residue(config, epsilon, times, rounds)))
@@ -92,12 +92,12 @@ def _rho(config: BgtConfig, rounds: int) -> int:
 
 
 def _half(config: BgtConfig) -> int:
-    """The delta at which rho is stated; what is left of the configured one is for the noise's tables."""
+    """The delta for the conversion of rho; the rest of the configured delta is for the noise tables."""
     return delta_units(config.release.delta) // 2
 
 
 def _residue(config: BgtConfig, epsilon_micro: int, times: int, rounds: int) -> int:
-    """The tables' part of delta. The third round may be of either kind: the worse one counts."""
+    """The noise tables' part of delta. The third round may be of either kind; the larger part counts."""
     variation = Fraction(0)
     for number, kind in enumerate(KINDS[:rounds]):
         possible: tuple[Kind, ...] = (kind, "items") if number + 1 == ROUNDS else (kind,)

@@ -1,7 +1,7 @@
-"""How far one slot moves each kind of sum, and what each kind costs: the proofs of the three slots.
+"""Sensitivity and price of each kind of sum, with the proofs for the three kinds of slots.
 
-Neighbours differ in one user's slots: what they hold, or null. That they came is public. Everything is whole numbers on
-the lattice of 2^-20, so the bounds below hold exactly and not up to rounding.
+Neighbours differ in the content of one user's slots: any content, or null. Their existence is public. Everything is
+whole numbers on the lattice of 2^-20, so the bounds below hold exactly and not up to rounding.
 
 *A (items).* A slot with n items, weight c and residuals v moves counts by c at each of its items and residual sums by
 v. The collector takes it only if n c^2 + sum v^2 <= (C 2^20)^2, in integers: Delta_A = C 2^20, for counts and sums
@@ -12,8 +12,8 @@ together.
 
     ||lower(z z^T)||_2^2 = ((sum z^2)^2 - sum z^4) / 2 <= (sum z^2)^2 / 2:   Delta_B = C^2 2^40 / sqrt(2).
 
-The bound is approached by many equal z. What is published is each cell once; the upper triangle would be a second copy
-of the same noise or, drawn afresh, twice the price: Delta_B = C^2 would then be right.
+The bound is approached by many equal z. Each cell is published once. The upper triangle would be a copy with the same
+noise; with fresh noise it would double the price, and Delta_B would be C^2.
 
 *C (factors).* A slot holds y with sum y^2 <= (C_c 2^20)^2 and p with sum p^2 <= 2^40, and moves cell (i, k) by
 y_i p_k / 2^20 rounded toward zero. Rounding toward zero lengthens no entry, so the Frobenius norm is at most
@@ -44,7 +44,7 @@ from hushstream.systems.bgt.errors import BgtError
 
 
 def squared_clip(kind: Kind, release: ReleaseConfig) -> int:
-    """What the squares of a slot of this kind may sum to, on the lattice: a slot beyond it is refused."""
+    """Largest sum of squares of a slot of this kind, on the lattice; a slot with a larger one is refused."""
     clip = release.factor_clip if kind == "factors" else release.clip
     # A clip is its shortest decimal; squared and cut off, it is never above what is printed.
     return int((clip * UNIT) ** 2)
@@ -58,12 +58,12 @@ def squared_sensitivity(kind: Kind, release: ReleaseConfig) -> int:
 
 @lru_cache(maxsize=256)
 def total_rho_micro(epsilon: float, delta: float) -> int:
-    """The rho in millionths that (epsilon, delta) leave room for, at half of delta."""
+    """The largest rho in millionths within (epsilon, delta), at half of delta."""
     return ConcentratedFilter.for_cost(Cost(epsilon_micro(epsilon), delta_units(delta))).rho_micro
 
 
 def rho_micro(number: int, release: ReleaseConfig) -> int:
-    """What the slot of a round costs, in millionths of rho, rounded down so that all rounds fit.
+    """The price of a round's slot, in millionths of rho, rounded down so that all rounds fit.
 
     Raises:
         BgtError: there is no such round, or the releases have no noise.

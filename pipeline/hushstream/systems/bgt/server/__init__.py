@@ -1,1 +1,1 @@
-"""What is made of releases: biases, the test for factors, factors, models."""
+"""The server: makes biases, the test for factors, factors and models from releases."""

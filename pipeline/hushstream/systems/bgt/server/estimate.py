@@ -12,14 +12,14 @@ from hushstream.systems.bgt.price.sensitivity import deviation_of
 from hushstream.systems.bgt.slots import Float64, Int64
 
 _LARGEST_PRIOR = 0.4
-"""No item's bias is taken to be further from the middle by features and popularity alone."""
+"""Largest predicted bias of an item from features and popularity alone."""
 
 _PRIOR_RIDGE = 1.0
 _FEW = 10.0
-"""Counts are taken to be so much larger where they divide: most of a small one is noise."""
+"""Added to counts before a division, because a small count is mostly noise."""
 
 _SHARE = 0.3
-"""Mean square of a user's factor in units of the users' number, as slots of kind B are clipped."""
+"""Mean square of a user's factor relative to the number of users, after the clipping of slots of kind B."""
 
 
 class ItemSums(NamedTuple):
@@ -28,7 +28,7 @@ class ItemSums(NamedTuple):
     Attributes:
         counts: (I,).
         rest: (I,) sums of residuals.
-        deviation: of the noise on ``rest``; that on counts is as much larger as a count weighs less.
+        deviation: standard deviation of the noise on ``rest``; that on counts is this divided by the weight of a count.
     """
 
     counts: Float64
@@ -38,7 +38,7 @@ class ItemSums(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Biases:
-    """What releases of kind A say.
+    """Item biases from releases of kind A.
 
     Attributes:
         counts: (I,) noised, cut at 0.
@@ -51,12 +51,12 @@ class Biases:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Spectrum:
-    """What a release of kind B says.
+    """The spectrum of a release of kind B.
 
     Attributes:
-        edge: largest eigenvalue that noise alone would have.
-        largest: (d,) the largest eigenvalues that there are, falling.
-        factors: (I, k) of the items, of those eigenvalues that count; k may be 0.
+        edge: largest eigenvalue of noise alone.
+        largest: (d,) the largest eigenvalues, in falling order.
+        factors: (I, k) of the items, from the eigenvalues that count; k may be 0.
     """
 
     edge: float
@@ -71,7 +71,7 @@ def item_sums(sums: Int64, number: int, config: BgtConfig) -> ItemSums:
 
 
 def joined(first: ItemSums, second: ItemSums) -> ItemSums:
-    """Two noised copies of the same sums, weighted by their precision: as one copy for both prices together."""
+    """Join two noised copies of the same sums, weighted by their precision."""
     if not first.deviation or not second.deviation:
         return first
     one, other = first.deviation**-2, second.deviation**-2
@@ -84,7 +84,7 @@ def joined(first: ItemSums, second: ItemSums) -> ItemSums:
 
 
 def biases_of(sums: ItemSums, features: Float64, config: BgtConfig) -> Biases:
-    """Item biases: what popularity and features say of them, moved by what was summed of each as far as it tells.
+    """Item biases: predictions from popularity and features, corrected by each item's sums by their precision.
 
     Args:
         sums: of `item_sums`.
@@ -106,7 +106,7 @@ def biases_of(sums: ItemSums, features: Float64, config: BgtConfig) -> Biases:
 
 
 def top_items(counts: Float64, config: BgtConfig) -> tuple[Int64, Float64]:
-    """The most rated items, and what their residuals are multiplied by so that popular ones do not fill all slots."""
+    """The most rated items, and factors of their residuals so that popular items do not fill all slots."""
     top = np.argsort(-counts, kind="stable")[: config.top].astype(np.int64)
     chosen = counts[top] + _FEW
     return top, np.sqrt((counts[top].mean() + _FEW) / chosen)
@@ -158,7 +158,7 @@ def factors_of(sums: Int64, counts: Float64, number: int, config: BgtConfig) -> 
 
 
 def _signed(vectors: Float64) -> Float64:
-    """Eigenvectors with their largest entry above 0: a library may give either sign."""
+    """Eigenvectors with a positive largest entry, because a library may return either sign."""
     if not vectors.shape[1]:
         return vectors
     largest = vectors[np.abs(vectors).argmax(axis=0), np.arange(vectors.shape[1])]

@@ -1,8 +1,8 @@
-"""The aggregator role: from the noised sums of a round to a version of the model, and what is asked for next.
+"""The aggregator role: makes a version of the model and the next round from the noised sums of a round.
 
-A version follows when a round has ended: with its release, or without one where nothing may be released any more; then
-the model is that of kind A, and no more is asked for. What is asked for is in the version, and is announced on `rounds`
-from there: it is the same however often it is sent.
+A version follows at the end of a round, with its release, or without one if the budget is exhausted. In the second case
+the model is that of kind A, and there is no further round. The version contains the next round, which is then sent on
+`rounds`, so every repeat of it is equal.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class BgtAggregatorMachine(PublishingRole):
         self.as_stated = True
         self.server = Server(system.config, system.features)
         self.taken: list[bytes] = []
-        """Releases that the model is made of: what else the server knows follows from them."""
+        """Releases of the model; the rest of the server's state follows from them."""
         self.waiting = b""
         """A release whose round has not ended."""
         self.stopped = False
@@ -108,7 +108,7 @@ class BgtAggregatorMachine(PublishingRole):
         gathered.counts[Outcome.RELEASE] += 1
 
     def _round_ended(self) -> bool:
-        """Learn from the round's release, if there was one; whether a version follows."""
+        """Learn from the round's release, if there is one; returns whether a version follows."""
         if self.server.asked is None:
             return False
         if self.waiting:
@@ -119,7 +119,7 @@ class BgtAggregatorMachine(PublishingRole):
         return True
 
     def _version(self) -> dict[str, Any]:
-        """What the next version holds beside head and number."""
+        """The fields of the next version without head and number."""
         server, columns = self.server, model_columns(self.server.model)
         asked = round_fields(server.asked, self.version + 1, self.system.digest)
         spectrum = server.spectrum
@@ -136,7 +136,7 @@ class BgtAggregatorMachine(PublishingRole):
         }
 
     def _announced(self, now_ms: int, fields: Mapping[str, Any]) -> tuple[Output, ...]:
-        """The next round; it follows from the version in the journal alone, as what devices take of it does."""
+        """The next round, and the signed model of devices, from the version in the journal alone."""
         items = self.system.config.items
         asked = {
             "config_digest": self.system.digest,

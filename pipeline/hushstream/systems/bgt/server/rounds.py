@@ -1,4 +1,4 @@
-"""The server: from each release the next round, and after each a model."""
+"""The server: makes a model and the next round from each release."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from hushstream.systems.bgt.slots import Float64
 
 
 class Server:
-    """Takes releases in order; holds nothing but what they say.
+    """Takes releases in order; its state follows from them alone.
 
     Attributes:
-        asked: the round that is open; None after the last.
-        model: the best one that the releases so far give, to be published after each.
+        asked: the open round; None after the last.
+        model: the best model from the releases so far, published after each.
         spectrum: of the release of kind B, once there is one.
     """
 
@@ -55,9 +55,9 @@ class Server:
 
     @property
     def counts(self) -> Float64:
-        """(I,) what slots of kind A say of how often items were rated; zeros before the first release.
+        """(I,) noised numbers of ratings of items from slots of kind A; zeros before the first release.
 
-        A rating counts 1, less where its slot was scaled down.
+        A rating counts 1, or less if its slot was scaled down.
         """
         return np.zeros(self._config.items) if self._found is None else self._found.counts
 
@@ -75,9 +75,9 @@ class Server:
         after[release.kind](asked, release)
 
     def stop(self) -> None:
-        """End early, as where a budget refuses the next round: what stays is the model of kind A.
+        """End early, for instance if the budget refuses the next round.
 
-        Factors that kind C has not told of are those of the most rated items alone.
+        The model of kind A stays, because without kind C there are factors of the most rated items only.
         """
         self.asked = None
         self.model = Model(self.model.biases, np.zeros((self._config.items, 0)))

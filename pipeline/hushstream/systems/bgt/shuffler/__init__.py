@@ -1,1 +1,1 @@
-"""The collector: it sums slots of one kind and adds noise, once."""
+"""The collector: it adds up slots of one kind and adds noise, once."""

@@ -1,4 +1,4 @@
-"""Which slots are taken: in whole numbers, so that the sensitivity rests on no rounding."""
+"""Checks slots in whole numbers, so that the sensitivity depends on no rounding."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from hushstream.systems.bgt.slots import NOTHING, Slots
 
 
 class Refusal(IntEnum):
-    """Why a slot counts as null; zone-private, since it tells of content."""
+    """Why a slot counts as null; zone-private, because it depends on content."""
 
     TAKEN = 0
     ITEM = 1
-    """An item that there is not, or one that kind B was not asked for."""
+    """An unknown item, or one that the round of kind B does not request."""
     ORDER = 2
-    """Items that do not rise, so that one may be there twice, or a value at an unused place."""
+    """Items that are not ascending (so that one may occur twice), or a value at an unused place."""
     NORM = 3
-    """Longer than the clip, be it by one unit."""
+    """A norm above the clip, even by one unit."""
     KIND = 4
-    """A weight or a direction that its kind has not."""
+    """A weight or a direction that slots of this kind do not have."""
 
 
 def admit(slots: Slots, asked: Round, config: BgtConfig) -> NDArray[np.int8]:
     """A `Refusal` for each slot, int8 (n,).
 
-    The same operations on arrays of the same sizes whatever the slots hold, and none that stops or branches at content.
+    The operations and the sizes of arrays do not depend on the slots' content, and no operation branches on content.
 
     Raises:
         BadSlots: slots of another size than the configuration has.
@@ -81,10 +81,10 @@ def _far(numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
 
 
 def _any(where: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Whether any of a row is; `numpy.any` would stop at the first."""
+    """Whether any value of a row is true; `numpy.any` would stop at the first one."""
     return np.asarray(np.count_nonzero(where, axis=1) > 0)
 
 
 def _marked(why: NDArray[np.int8], where: NDArray[np.bool_], refusal: Refusal) -> NDArray[np.int8]:
-    """The refusal where it holds, in the place of an earlier one: by arithmetic."""
+    """Set a refusal where it applies, in place of an earlier one, by arithmetic."""
     return why + where * (np.int8(refusal) - why)

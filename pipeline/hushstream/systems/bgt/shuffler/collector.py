@@ -1,16 +1,16 @@
-"""The collector role: padded slots of one round come in, their sums go out with noise, once (shuffler zone).
+"""The collector role (shuffler zone): it reads padded slots of one round, and releases their noised sums, once.
 
-A round ends when all partitions of users have ended it; what it holds then is released, and nothing of it later. What
-is released is a function of the slots as a set, of the key and of the journal's genesis, so it does not matter how
-partitions of users raced. Slots are folded many at a time: which of them break a bound is known at the end of a batch.
+A round ends when all partitions of users have ended it. Its slots are released then, and never later. The release is a
+function of the set of slots, the key and the journal's genesis, so the order in which partitions arrive does not
+matter. Slots are folded in batches, and refusals are known at the end of a batch.
 
-Which round is next, its items and how many factors it has follow from releases alone; whoever sends slots puts the
-round before them in this log, so no slot can come before its round. The first one follows from the configuration.
+The next round, its items and its number of factors follow from releases alone. A sender of slots first puts the round
+into this log, so no slot comes before its round. The first round follows from the configuration.
 
-Each round is paid for with its release (`hushstream.systems.bgt.price.budget`). Where inputs changed under the journal
-(`hushstream.engine.releasing`), the round whose sums were released is over: its slots are not summed again, and the
-next release opens an epoch, for which users pay again. Where the budget cannot pay for a release there is none, and
-the end of the round is passed on alone: the server then asks for no more.
+Each round is charged with its release (`hushstream.systems.bgt.price.budget`). If inputs have changed under the journal
+(`hushstream.engine.releasing`), the released round is over: its slots are not added up again, and the next release
+opens an epoch, for which users pay again. If the budget refuses a release, only the end of the round is sent, and the
+server starts no further round.
 """
 
 from __future__ import annotations
@@ -62,19 +62,19 @@ COLLECTED = {"sums": "bytes", "slots": "long", "contents": "bytes", "pairs": "by
 """Avro fields of `Collector.dump`."""
 
 IDS_GENERATION = 2
-"""The first schema generation whose rounds have ids in the name of their noise."""
+"""The first schema generation in which noise addresses of rounds contain ids."""
 
 _HISTORY_BYTES = 32
 _HISTORIES = 1 << 8 * _HISTORY_BYTES
-"""Digests of slots are added up within so much, so that their order does not matter."""
+"""Modulus of the sum of slots' digests; a sum does not depend on their order."""
 
 
 class Naming(Enum):
-    """What of a slot is in the name of its round's noise; the value ends that name's history."""
+    """What the noise address of a round contains of its slots; the value is the end of the history in the address."""
 
     CONTENTS = b""
-    """Its content alone, as in journals of the first schema generation. Then a rolled back round that holds a guess
-    under another id has the same noise exactly if the guess is right."""
+    """The content alone, as in journals of the first schema generation. Then somebody could repeat a rolled back round
+    with a guessed content under another id, and it would have the same noise exactly if the guess is right."""
     IDS = b"\x02"
     """Its id and its content."""
 
@@ -93,7 +93,7 @@ def _unpack_ids(value: bytes, before: set[bytes]) -> set[bytes]:
 
 
 def _pack_round(role: CollectorMachine) -> Mapping[str, Any]:
-    """All that slots left in the round that is open, if one is."""
+    """Pack the sums of the open round, if there is one."""
     if role.collector is None:
         return {"round": b"", "sums": b"", "slots": 0, "contents": b"", "pairs": b""}
     asked = round_fields(role.collector.asked, role.next, role.system.digest)
@@ -156,14 +156,14 @@ class CollectorMachine(ReopeningRole):
         self._opener = None if system.sealing is None else Openers(system.sealing, sealing)
         self.phase_ends = PhaseEnds(system.config.partitions.learner)
         self.known: set[bytes] = set()
-        """Ids of all slots that came in any round: a slot counts once."""
+        """Ids of all slots in any round, so that a slot counts once."""
         self.next = 0
-        """The round that is open, or comes next."""
+        """The open or the next round."""
         self.ended = False
-        """Whether a round was withheld: nothing is summed any more."""
+        """Whether a round was withheld: then no more slots are added up."""
         self.collector: Collector | None = self.opened(first_round(system.config))
         self._rows: list[tuple[bytes, Int32]] = []
-        """Slots that came and are not folded yet, each with its id."""
+        """Slots that are not folded yet, each with its id."""
 
     def start(self, genesis: bytes) -> None:
         super().start(genesis)
@@ -180,7 +180,7 @@ class CollectorMachine(ReopeningRole):
         return self.finished(slices, gathered)
 
     def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """See `Reopens.reopen`: what the record released is over, whatever its slots were."""
+        """See `Reopens.reopen`: the record's round is over, whatever its slots were."""
         charged = self.charge
         fields = self.chain.accept(value, self.committed())
         gathered = Gathered(self)
@@ -193,7 +193,7 @@ class CollectorMachine(ReopeningRole):
     # One record.
 
     def _take(self, one: Read, gathered: Gathered) -> bool:
-        """Take one record; whether the open round ends with it."""
+        """Take one record; returns whether it ends the open round."""
         record, name, fields, reason = one
         try:
             if reason:
@@ -209,7 +209,7 @@ class CollectorMachine(ReopeningRole):
         return False
 
     def _end_round(self, fields: dict[str, Any], gathered: Gathered) -> bool:
-        """The end of the open round, once all partitions of users have come to it."""
+        """End the open round after all partitions of users have ended it."""
         if fields["phase"] > self.next or self.ended or self.next >= ROUNDS:
             raise Refused(BgtRefusal.OTHER_ROUND)
         complete = self.phase_ends.note(fields["origin"], fields["phase"])
@@ -221,7 +221,10 @@ class CollectorMachine(ReopeningRole):
         return complete
 
     def _open(self, fields: dict[str, Any], gathered: Gathered) -> None:
-        """Every partition of users says which round its slots answer: the first one opens it, the others agree."""
+        """Open a round.
+
+        Every partition of users says which round its slots answer: the first one opens it, and the others must agree.
+        """
         if self.ended or fields["number"] != self.next:
             raise Refused(BgtRefusal.OTHER_ROUND)
         if self.collector is not None:
@@ -269,7 +272,7 @@ class CollectorMachine(ReopeningRole):
         gathered.counts[BgtOutcome.NULLED_SLOT] += int(np.count_nonzero(why != Inadmissible.TAKEN))
 
     def _settle(self, gathered: Gathered) -> None:
-        """What came counts for certain: slots are folded, and their ids are known again."""
+        """Fold the waiting slots, and remember their ids, because they now count."""
         self._fold_rows(gathered)
         self.known.update(map(bytes.fromhex, gathered.ids))
         gathered.ids.clear()
@@ -277,7 +280,7 @@ class CollectorMachine(ReopeningRole):
     # One round.
 
     def _release(self, high: int, gathered: Gathered) -> None:
-        """Release the open round, which ended with the input below ``high``; where nothing may be, it ends without."""
+        """Release the open round, which ended with the input below ``high``; without its price, end it only."""
         releases, collector, number, release = self.releases, self.collector, self.next, None
         if releases.opens_epoch():
             self.open_noise()
@@ -297,7 +300,7 @@ class CollectorMachine(ReopeningRole):
             self.open_noise()
 
     def open_noise(self) -> None:
-        """Noise the open round under this epoch."""
+        """Use the noise of this epoch for the open round."""
         if self.collector is not None:
             self.collector.draw_under(*self._noise())
 
@@ -305,7 +308,7 @@ class CollectorMachine(ReopeningRole):
         self.next, self.ended, self.collector, self._rows = number + 1, not released, None, []
 
     def opened(self, asked: Round) -> Collector:
-        """A collector of this round that nothing was put into, under the noise of this epoch."""
+        """An empty collector of this round, under the noise of this epoch."""
         return Collector(asked, self.system.config, *self._noise())
 
     def _noise(self) -> tuple[Key | None, Any]:
@@ -314,7 +317,7 @@ class CollectorMachine(ReopeningRole):
         return None if self.system.config.release.noise == "exact" else self.releases.key, address
 
     def _journaled(self, collector: Collector | None, release: Release | None) -> dict[str, Any]:
-        """What the journal record holds beside its head, debit and key; a round that nobody opened has no slots."""
+        """The fields of the journal record without head, debit and key; a round that nobody opened has no slots."""
         history = b"" if collector is None else collector.history(self.naming)
         return {
             "round": self.next,
@@ -336,7 +339,7 @@ class CollectorMachine(ReopeningRole):
         return (Output("releases", 0, self.chain.encode("RatingSums", self.system.release_fields(release, *place))),)
 
     def _entry(self, number: int, asked: Asked) -> tuple[Output, ...]:
-        """The ledger's copy of what the round adds to the price, or of nothing, where that was refused."""
+        """The ledger's copy of the round's charge, which is empty if it was refused."""
         return (self.debited(self._release_id(number), asked),) if asked.opens else ()
 
     def _passed_on(self, number: int) -> tuple[Output, ...]:
@@ -357,23 +360,26 @@ class CollectorMachine(ReopeningRole):
 
     @property
     def charge(self) -> int:
-        """See `ReleasingRole.charge`: each round is charged for itself."""
+        """See `ReleasingRole.charge`: each round is one charge."""
         return self.next
 
     @property
     def draws_ahead(self) -> bool:
-        """See `ReleasingRole.draws_ahead`: the name of the noise holds all slots, and their ids unless the journal is
-        still written in the first schema generation. Noise without ids counts as drawn ahead."""
+        """See `ReleasingRole.draws_ahead`.
+
+        The noise address depends on all slots, and on their ids unless the journal is still in the first schema
+        generation. Noise without ids counts as drawn ahead.
+        """
         return self.naming is Naming.CONTENTS
 
     @property
     def naming(self) -> Naming:
-        """Of the noise of the next release.
+        """The naming of the next release's noise.
 
-        A journal that is written in the first schema generation may be followed by a release that knows contents
-        alone: with ids it would find another release than was journaled, and open an epoch. So ids wait for the next
-        generation, which that one refuses to read. A journal that this release begins is in it from the beginning.
-        A record that is replayed says by what its noise is named.
+        An older software release, which knows contents alone, may follow a journal of the first schema generation. With
+        ids it would compute other sums than the journaled ones, and open an epoch. So ids are used from the next
+        generation on, which the older release refuses to read. A new journal begins in that generation. In a replay,
+        the record says which naming it has.
         """
         replayed = self.releases.replayed
         if replayed is not None:
@@ -383,11 +389,11 @@ class CollectorMachine(ReopeningRole):
 
 @dataclass(slots=True)
 class Taken:
-    """What became of slots.
+    """The result of taking slots.
 
     Attributes:
-        why: int8 (n,) a `Refusal` each; those refused counted as nulls.
-        repeated: bool (n,) whose id had come before; they counted for nothing.
+        why: int8 (n,) a `Refusal` each; refused ones counted as nulls.
+        repeated: bool (n,) whether the id had come before; such slots did not count.
     """
 
     why: NDArray[np.int8]
@@ -397,18 +403,16 @@ class Taken:
 class Collector:
     """One round at one collector.
 
-    A slot has an id, a pseudorandom function of user and round: whoever sends twice in a round is taken once. A sum of
-    keyed digests over ids and contents of all that was taken is part of the noise's address, beside the sums
-    themselves. So a collector that was rolled back and met other slots, or equal contents under other ids, draws other
-    noise, and one that meets the same slots in another order or in other batches the same.
-
-    Both sums of digests are kept, whichever is asked for at the end: a worker that writes another schema generation
-    than the one before it goes on with the same state.
+    A slot has an id, a pseudorandom function of user and round, so a user counts once in a round. The noise address
+    contains the sums themselves, and a sum of keyed digests over ids and contents of all taken slots. So a collector
+    that was rolled back and takes other slots, or equal contents under other ids, draws other noise. With the same
+    slots in another order or in other batches it draws the same noise. Both sums of digests are kept, so that a worker
+    of another schema generation can continue the state.
 
     Attributes:
-        asked: what users were asked for.
-        sums: of what was taken.
-        histories: the sum of its digests, for each naming.
+        asked: the round's request.
+        sums: sums of the taken slots.
+        histories: sum of their digests, for each naming.
     """
 
     __slots__ = ("_address", "_config", "_key", "_known", "_released", "asked", "histories", "sums")
@@ -417,9 +421,9 @@ class Collector:
         """Begin a round.
 
         Args:
-            asked: what users were asked for.
+            asked: the round's request.
             config: of the deployment.
-            key: of the collector's zone; None where there is no noise.
+            key: of the collector's zone; None without noise.
             address: see `hushstream.systems.bgt.deployment.bgt_address`.
 
         Raises:
@@ -434,11 +438,11 @@ class Collector:
         self._released = False
 
     def draw_under(self, key: Key | None, address: NoiseAddress) -> None:
-        """Noise the release under another key or address, as an epoch of its own has them."""
+        """Use another key or address for the noise, those of a new epoch."""
         self._key, self._address = key, address
 
     def take(self, slots: Slots, ids: list[bytes]) -> Taken:
-        """Fold the slots whose ids did not come before.
+        """Fold the slots with new ids.
 
         Raises:
             BadSlots: other numbers of slots and ids, ids of another length, slots of another size, a round that was
@@ -452,7 +456,7 @@ class Collector:
         return Taken(why, repeated)
 
     def fold(self, slots: Slots, ids: Sequence[bytes]) -> NDArray[np.int8]:
-        """Fold slots, each of which counts; what is refused counts as null, so that refusals move no public number.
+        """Fold slots, all of which count. A refused slot counts as null, so that refusals change no public number.
 
         Args:
             slots: to fold.
@@ -479,7 +483,7 @@ class Collector:
         self.histories[naming] = (self.histories[naming] + added) % _HISTORIES
 
     def _pair_digests(self, packed: Sequence[bytes], ids: Sequence[bytes]) -> Iterator[bytes]:
-        """Of each slot and its id; keyed, so that nobody who sends slots can look for some that add up alike."""
+        """A keyed digest of each slot with its id, so that no sender can search for slots with equal sums."""
         key = b"" if self._key is None else self._key.prf("bgt-slots")
         digest = partial(hashlib.blake2b, digest_size=_HISTORY_BYTES, key=key, person=b"hush-bgt-named")
         # Ids have one size, and so have slots: the joined bytes can be read in one way.
@@ -505,7 +509,7 @@ class Collector:
         return Release(self.asked.number, self.asked.kind, self.sums.slots, noised)
 
     def noise(self, size: int, naming: Naming = Naming.IDS) -> NDArray[np.int64]:
-        """What is added to so many cells; it follows from key, address and everything that was taken."""
+        """Noise for a number of cells, from key, address and all taken slots."""
         if self._key is None:
             return np.zeros(size, dtype=np.int64)
         variance = variance_of(self.asked.number, self.asked.kind, self._config)
@@ -516,7 +520,7 @@ class Collector:
         return discrete_gaussian(KeyedStream(self._key, address), *variance, size)
 
     def dump(self) -> dict[str, Any]:
-        """What was folded, in packed form (`COLLECTED`)."""
+        """The folded slots' sums, in packed form (`COLLECTED`)."""
         return {
             "sums": self.sums.exact.astype("<i8").tobytes(),
             "slots": self.sums.slots,
@@ -525,7 +529,7 @@ class Collector:
         }
 
     def history(self, naming: Naming) -> bytes:
-        """What a name of the noise holds of all that was taken: no two namings have a history in common."""
+        """The history of all taken slots in a noise address; no two namings have equal histories."""
         return self._packed(naming) + naming.value
 
     def _packed(self, naming: Naming) -> bytes:
@@ -540,7 +544,7 @@ class Collector:
         self._released = False
 
     def repeated(self, ids: list[bytes]) -> NDArray[np.bool_]:
-        """Which ids came before; all of them are known from then on."""
+        """Which ids have come before; all of them are remembered."""
         repeated = np.zeros(len(ids), dtype=bool)
         for place, one in enumerate(ids):
             repeated[place] = one in self._known
@@ -553,7 +557,7 @@ def _content_digest(slot: bytes) -> bytes:
 
 
 def _nulled(slots: Slots, refused: NDArray[np.bool_]) -> Slots:
-    """The slots, nulls in place of those refused: by arithmetic, which takes as long whichever they are."""
+    """The slots with nulls in place of refused ones, by arithmetic, so that the time does not depend on them."""
     null = refused.astype(np.int32)
     kept = 1 - null
     rows = kept[:, None]

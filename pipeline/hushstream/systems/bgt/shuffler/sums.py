@@ -1,11 +1,11 @@
-"""Exact sums of slots: whole numbers, the same whatever the order and the batches.
+"""Exact sums of slots in whole numbers, independent of order and batches.
 
 Batches go through floats where these are exact: sums of whole numbers below 2^53 are.
 
-A null takes as long as a slot that holds something (PRIVACY rule 10). Nothing branches on content: what is chosen by it
-is chosen by arithmetic, as a branch that goes now this way, now that, takes five times as long as one that always goes
-the same way. And no two neighbouring places of a slot are added up in one cell, which a processor can only do one after
-the other (three times as long): unused places take turns with spare cells behind the items.
+A null takes as long as a slot that holds something (PRIVACY rule 10). No branch depends on content. Choices are made by
+arithmetic, because an unpredictable branch takes five times as long as a predictable one. Two neighbouring places of a
+slot are never added to the same cell, because a processor would have to wait for the first addition (three times as
+long): unused places use different spare cells behind the items.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _AT_ONCE = 1 << 12
 """Slots of a batch: 2^12 products of norm 2^20 x 2^20 sum up to at most 2^52, which a float holds exactly."""
 
 _SPARE = 8
-"""Cells for unused places: when it is a cell's turn again, the addition before is done."""
+"""Number of spare cells for unused places: enough so that the addition before is done when a cell is used again."""
 
 
 class Sums:
-    """The sums of one round, and how many slots there were."""
+    """The sums of one round, and its number of slots."""
 
     __slots__ = ("_asked", "_items", "_place", "exact", "slots")
 
@@ -48,10 +48,10 @@ class Sums:
         self.slots = 0
 
     def add(self, slots: Slots) -> None:
-        """Take slots that were admitted; refused ones are to come as nulls.
+        """Add admitted slots; refused ones must be nulls.
 
         Raises:
-            BadSlots: more slots than sums of 64 bits are sure to hold.
+            BadSlots: so many slots that sums might not fit into 64 bits.
         """
         if self.slots + len(slots) > LARGEST_USERS:
             raise BadSlots(f"sums: expected at most {LARGEST_USERS} slots in a round, got more")
@@ -62,7 +62,7 @@ class Sums:
         self.slots += len(slots)
 
     def cells(self) -> Int64:
-        """What is released, before noise: of pairs the strict lower triangle, by rows."""
+        """The sums before noise; of pairs the strict lower triangle, by rows."""
         if self._asked.kind == "pairs":
             return self.exact[np.tril_indices(len(self.exact), -1)]
         return self.exact
@@ -93,12 +93,12 @@ class Sums:
 
 
 def _places(slots: Slots, items: int) -> Int64:
-    """Where each pair goes, (n, P): to its item, or to one of the spare cells behind all items if it is unused."""
+    """The cell of each pair, (n, P): its item, or one of the spare cells behind all items if it is unused."""
     return np.asarray(slots.items + _spare_cells(slots, items - NOTHING))
 
 
 def _spare_cells(slots: Slots, first: int = 0) -> Int64:
-    """Which spare cell each unused place has, counted from ``first``, (n, P); 0 for those in use."""
+    """The spare cell of each unused place, counted from ``first``, (n, P); 0 for used places."""
     return np.asarray((slots.items == NOTHING) * (first + np.arange(slots.items.shape[1]) % _SPARE))
 
 

@@ -1,6 +1,6 @@
-"""Running sums of features times reward under a mechanism, one block for each user; what leaves is noised.
+"""Running sums of features times reward under a mechanism, one block for each user.
 
-Everything here is whole numbers on a lattice of 2^-`GRID_BITS`.
+Only noised sums are released. All numbers are whole on a lattice of 2^-`GRID_BITS`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from hushstream.systems.colin.release import local_reward_of, mean_variance, pla
 from hushstream.systems.colin.rows import Rows
 
 _ERASED = -1
-"""In place of how many leaves a user has: nothing is taken from them or released of them."""
+"""Replaces the number of leaves of an erased user: nothing more is taken from them or released about them."""
 
 
 class NoisedRewardSums(ABC):
     """Running sums under one mechanism, in one epoch of noise; N users, d features.
 
-    An epoch may begin on sums that an earlier one released (`continue_from`): what it releases are those, noise and
-    all, and noised sums of what came since. So rewards of before are not noised again and pay nothing again.
+    An epoch may begin on sums that an earlier one released (`continue_from`). Then it releases those noised sums plus
+    noised sums of the rewards since. So earlier rewards get no new noise and are not charged again.
     """
 
     def __init__(self, nodes: int, dimension: int) -> None:
@@ -55,7 +55,7 @@ class NoisedRewardSums(ABC):
     @property
     @abstractmethod
     def reaches_ahead(self) -> bool:
-        """Whether noise is drawn before what it covers is all there, so that other rewards could meet it again."""
+        """Whether noise is drawn before all its rewards have come, so that after a rollback it could cover others."""
 
     @property
     def variance(self) -> float:
@@ -66,9 +66,9 @@ class NoisedRewardSums(ABC):
         """Take rows in the order of their nodes.
 
         Args:
-            rows: to take; what is drawn for one of them alone is named by its event.
-            step: names the events of the step that they are of, and of all before it: what is drawn for a step is named
-                by it. It says nothing of rewards: nobody's noise depends on what another was rewarded with.
+            rows: the rows. Noise for a single row has its event in the address.
+            step: names the events of this step and of all before; noise for a step has it in the address. It does not
+                depend on rewards, so nobody's noise depends on another user's reward.
 
         Raises:
             HushstreamError: some are of an erased user. Nothing is taken then.
@@ -77,7 +77,7 @@ class NoisedRewardSums(ABC):
         self._add(rows, step)
 
     def sums(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Noised sums of some users, int64 (m, d), on the lattice; asking again gives the same.
+        """Noised sums of some users, int64 (m, d), on the lattice; a second call gives the same.
 
         Raises:
             HushstreamError: one of them is erased.
@@ -86,10 +86,10 @@ class NoisedRewardSums(ABC):
         return np.asarray(self._base[blocks] + self._own_sums(blocks))
 
     def erase(self, node: int) -> None:
-        """Drop what is held of a user, for good: no sum of theirs is released again, in this epoch or a later one.
+        """Delete the sums of a user for ever: none of them is released again, in this epoch or a later one.
 
-        Their last release stands. One more under the same noise, of sums without what was erased, would differ from it
-        by exactly that.
+        Their last release stays. Another release with the same noise, without the erased rewards, would differ from it
+        by exactly these rewards.
         """
         self._exact[node] = self._base[node] = 0
         self._steps[node] = _ERASED
@@ -97,15 +97,15 @@ class NoisedRewardSums(ABC):
     @property
     @abstractmethod
     def _own_variance(self) -> float:
-        """`variance` of what this epoch adds."""
+        """`variance` of this epoch's part."""
 
     @abstractmethod
     def _add(self, rows: Rows, step: bytes) -> None:
-        """`add` of rows that may be taken."""
+        """`add` of valid rows."""
 
     @abstractmethod
     def _own_sums(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
-        """`sums` of what this epoch adds."""
+        """`sums` of this epoch's part."""
 
     def held(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Users that have rewards, int64 (m,), and their exact sums, int64 (m, d)."""
@@ -113,7 +113,9 @@ class NoisedRewardSums(ABC):
         return blocks, self._exact[blocks]
 
     def redraw(self, earlier: NoisedRewardSums, step: bytes = b"") -> None:
-        """Begin with the exact sums of an earlier epoch, one leaf for each user: they are noised, and pay, again.
+        """Begin with the exact sums of an earlier epoch, one leaf for each user.
+
+        They get new noise and are charged again.
 
         Args:
             earlier: the epoch before.
@@ -126,7 +128,10 @@ class NoisedRewardSums(ABC):
             self._take(blocks, sums, [step] * len(blocks))
 
     def continue_from(self, earlier: NoisedRewardSums, released: bool) -> None:
-        """Begin on what an earlier epoch released last; what it withheld (``released`` is false) stays withheld."""
+        """Begin on the last release of an earlier epoch.
+
+        Sums that it withheld (``released`` is false) stay withheld.
+        """
         self._base, self._base_variance = earlier._base.copy(), earlier._base_variance
         self._erase_as(earlier)
         if released:
@@ -157,7 +162,7 @@ class NoisedRewardSums(ABC):
         self._load_noise(state[fixed:])
 
     def _take(self, blocks: NDArray[np.int64], leaves: NDArray[np.int64], origins: Sequence[bytes]) -> None:
-        """Add one leaf to each of some different users; ``origins`` name what each comes from."""
+        """Add one leaf to each of several users; ``origins`` name the leaves' sources."""
         self._exact[blocks] += leaves
         self._steps[blocks] += 1
 
@@ -180,8 +185,8 @@ class NoisedRewardSums(ABC):
 class CounterMoments(NoisedRewardSums):
     """NoisedRewardSums on counters: digit trees in one arena, other counters one by one.
 
-    With ``single_leaves`` each reward is a leaf of its own, named by its event (at the edge, where a batch is cut must
-    not change the noise); otherwise a step's rewards of one user are one leaf, named by the step.
+    With ``single_leaves`` each reward is one leaf, named by its event (at the edge, where the boundaries of batches
+    must not change the noise). Otherwise the rewards of one user in a step are one leaf, named by the step.
     """
 
     def __init__(self, plan: Plan, nodes: int, key: Key, address: NoiseAddress, single_leaves: bool) -> None:
@@ -302,11 +307,11 @@ class ExactMoments(NoisedRewardSums):
 
 
 class NoisyRewards(NoisedRewardSums):
-    """Each reward is noised once, before it enters any sum; everything after it is post-processing.
+    """Each reward gets noise once, before it is added to any sum; everything after is post-processing.
 
-    Pure epsilon for that reward against any other, without a horizon and without trust in anybody else
-    (`hushstream.privacy.mechanisms.rewards`). The noise is named by user and number of the reward, by its event and by
-    what it is: a crash draws none twice, and a log that was rolled back draws other noise for another event or reward.
+    It gives pure epsilon for this reward against any other, without a horizon and without another trusted party
+    (`hushstream.privacy.mechanisms.rewards`). The noise address has the user, the number of the reward, its event and
+    its value. So a crash draws no noise twice, and after a rollback another event or reward gets other noise.
     """
 
     def __init__(self, release: ContinualConfig, nodes: int, dimension: int, key: Key, address: NoiseAddress) -> None:
@@ -327,7 +332,7 @@ class NoisyRewards(NoisedRewardSums):
 
     @property
     def reaches_ahead(self) -> bool:
-        """See `NoisedRewardSums.reaches_ahead`: each draw is for one reward, which is there."""
+        """See `NoisedRewardSums.reaches_ahead`: each draw is for one reward, which has come."""
         return False
 
     @property

@@ -1,20 +1,19 @@
-"""The counter role: rewards in clear come in, noised running sums go out (its own zone).
+"""The counter role, in a zone of its own: it reads rewards in clear, and releases noised running sums.
 
-A step is a batch of rewards that a count, a phase end or log time closed. Within it each user's rewards are one leaf
-of their own counter, so a step is one more release of a continual release: epsilon is paid once, with the first
-record of an epoch, however many steps follow. A step's rows are put in the order of their nodes before anything
-else happens, so what is released does not depend on how the partitions of learners raced.
+A step is a batch of rewards; a number of rows, a phase end or log time closes it. In a step each user's rewards are one
+leaf of their own counter, so a step is one more release of a continual release: epsilon is paid once, with the first
+record of an epoch, for any number of steps. A step's rows are first sorted by node, so a release does not depend on the
+order in which partitions of learners arrive.
 
-The journal record holds a keyed hash chain of all rows of the epoch and of the batches that they came in. When a replay
-finds other leaves than the journal says, nothing is sent for that record again; the next release opens an epoch with
-new noise, at its full price (PRIVACY rule 7), or nothing more is released if that price is not allowed. What is drawn
-at a step is named by the user's leaves until then, and by the events of all batches; but trees with negative digits
-draw ahead, so a take-up that cannot rule a rollback out opens an epoch there, too (`ReleasingMachine.request_epoch`).
+The journal record holds a keyed hash chain of all rows of the epoch and of their batches. If a replay finds other
+leaves than the journal says, nothing is sent for that record again. The next release opens an epoch with new noise, at
+its full price (PRIVACY rule 7); if the budget refuses this price, nothing more is released. Noise at a step has the
+user's leaves so far, and the events of all batches, in its address. But trees with negative digits draw ahead, so there
+a take-up with a suspected rollback opens an epoch, too (`ReleasingMachine.request_epoch`).
 
-A user who is forgotten leaves no exact sum here; what was released of them stands, and no later release names them.
-
-Where the zone's key was rotated (`hushstream.engine.noise.key_rotation`), the next record says so and the one after it
-opens an epoch under the new key, on the sums that were released: no reward is noised, or pays, a second time.
+The exact sums of an erased user are deleted. Their released sums stay, and no later release names them. After a
+rotation of the zone's key (`hushstream.engine.noise.key_rotation`), the next record says so. The record after it opens
+an epoch under the new key, on the released sums, so no reward gets new noise or is charged a second time.
 """
 
 from __future__ import annotations
@@ -85,16 +84,17 @@ class CounterMachine(ReopeningRole):
         super().__init__(system, identity, "CounterJournal", (_INPUT, partition), COUNTER_ZONE, key, ring)
         self.leaf = 0
         self.leaves = START
-        """Keyed hash chain of the epoch's rows, and of the batches that they came in."""
+        """Keyed hash chain of the epoch's rows and of their batches."""
         self.batches = 0
-        """Sum of the ids of all batches that were taken: it names the events until now, however they were cut."""
+        """Sum of the ids of all batches so far: it names all events so far, independent of the boundaries of
+        batches."""
         self.pending: list[Rows] = []
         self.open_since_ms = 0
         self.phase_ends = PhaseEnds(system.config.partitions.learner)
         self.known = KnownIds()
-        """Ids of batches for life: who dies after a release sends again whatever others have sent since."""
+        """Ids of all batches ever: a sender that died after a release sends its batches again, at any later time."""
         self.taken = np.zeros(system.nodes, dtype=np.int64)
-        """How many rewards of each user have counted: their allowance."""
+        """Number of rewards of each user that have counted, for their allowance."""
         self.noised_sums = system.noised_sums(key, b"", 0, partition)
 
     def start(self, genesis: bytes) -> None:
@@ -113,7 +113,7 @@ class CounterMachine(ReopeningRole):
         return self.finished(slices, gathered)
 
     def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """See `Reopens.reopen`: the record published the rows' features already, so they go into the sums."""
+        """See `Reopens.reopen`: the record has already published the rows' features, so the sums take the rows."""
         fields = self.chain.accept(value, self.committed())
         gathered = Gathered(self)
         for one in self.read(slices, _KINDS):
@@ -127,7 +127,7 @@ class CounterMachine(ReopeningRole):
     # One record.
 
     def _take(self, one: Read, gathered: Gathered) -> str:
-        """Take one record; what closes the step with it, if it does. Late ones join it still."""
+        """Take one record; returns what closes the step with it, if anything. Late rows still join the step."""
         record, name, fields, reason = one
         ended = False
         try:
@@ -160,7 +160,7 @@ class CounterMachine(ReopeningRole):
         return complete
 
     def _erase(self, node: int, gathered: Gathered) -> None:
-        """Drop a user's open rows and exact sums; nothing of them counts, or is released, from here on."""
+        """Delete a user's open rows and exact sums; from now on nothing of theirs counts or is released."""
         if not 0 <= node < self.system.nodes:
             raise Refused(Refusal.UNKNOWN_USER)
         kept = [rows.without(node) for rows in self.pending]
@@ -192,7 +192,7 @@ class CounterMachine(ReopeningRole):
             gathered.counts[Outcome.REWARD_TAKEN] += len(allowed)
 
     def _settle(self, gathered: Gathered) -> None:
-        """What came counts for certain: its ids are known again."""
+        """Remember the ids of the input, because it now counts."""
         for batch_id in gathered.ids:
             self.known.add(bytes.fromhex(batch_id))
         gathered.ids.clear()
@@ -226,7 +226,7 @@ class CounterMachine(ReopeningRole):
             self._rotate(not asked.refused)
 
     def _add(self, rows: Rows) -> None:
-        """The open step's rows go into the sums, and into the chain of the journal."""
+        """Add the open step's rows to the sums and to the hash chain."""
         columns = (rows.nodes.astype("<i4"), rows.features.astype("<f4"), rows.rewards.astype("<f8"))
         content = [column.tobytes() for column in columns]
         self.leaves = self.releases.key.digest("leaves", self.leaves, self._events, *content)
@@ -244,27 +244,27 @@ class CounterMachine(ReopeningRole):
         return (Output("releases", 0, self.chain.encode("Release", release)), *self._entry(release_id, asked))
 
     def _entry(self, release_id: bytes, asked: Asked) -> tuple[Output, ...]:
-        """The ledger's copy of the debit that opened a charge, or of nothing, where its price was refused."""
+        """The ledger's copy of the debit that opened a charge, which is empty if its price was refused."""
         return (self.debited(release_id, asked),) if asked.opens else ()
 
     # Its noise.
 
     def open_noise(self) -> None:
-        """Begin sums that nothing was put into, under the noise of this epoch."""
+        """Begin with empty sums, under the noise of this epoch."""
         key, nonce = self.releases.key, self.releases.nonce
         self.noised_sums = self.system.noised_sums(key, nonce, self.releases.epoch.number, self.partition)
 
     def _redraw(self) -> None:
-        """An epoch was opened: all exact sums that are held are noised, and pay, again."""
+        """Continue in an opened epoch: all exact sums get new noise and are charged again."""
         earlier = self.noised_sums
         self.open_noise()
         self.noised_sums.redraw(earlier, self._events)
         self.leaves = START
 
     def _rotate(self, released: bool) -> None:
-        """The next key's epoch has begun: it goes on with what the one before released, if it did.
+        """Begin the next key's epoch on the releases of the epoch before, if there were any.
 
-        All steps of an epoch are released, or none: its one price is paid with the first, or refused with each.
+        Either all steps of an epoch are released or none: its price is paid with the first step, or refused with each.
         """
         earlier = self.noised_sums
         self.open_noise()
@@ -283,7 +283,7 @@ class CounterMachine(ReopeningRole):
         return self.noised_sums.reaches_ahead
 
     def tick(self, idle_ms: int) -> Output | None:
-        """See `Ticks.tick`: while a step with rows waits for its end."""
+        """See `Ticks.tick`: while a step with rows is open."""
         open_ms = self.system.open_ms
         return self.tick_record() if open_ms is not None and self.pending and idle_ms >= open_ms else None
 

@@ -1,12 +1,11 @@
-"""The learner role of a collaborative system: decides by the shared model, joins rewards, passes rows on.
+"""The learner role of a collaborative system: decides by the shared model, joins rewards, and sends rows on.
 
-A user has no model of their own here: what they see follows from the last published version, which is why their
-decisions tell others nothing. The row of a decision leaves when its settle time has passed in log time, or at a phase
-end: the features of the arm that was on screen, and its reward, 0 if none came by then
-(`hushstream.engine.learner.awaiting`).
+A user has no model of their own: decisions follow from the last published version, so they reveal nothing to others.
+The row of a decision leaves when its settle time has passed in log time, or at a phase end: the features of the arm
+that was on screen, and its reward, 0 if none came by then (`hushstream.engine.learner.awaiting`).
 
-Where the counter is trusted, rows go to it in clear; otherwise they enter each user's own counter in this role,
-and noised sums are released from here.
+With a trusted counter, rows are sent to it in clear. Otherwise they are added to each user's own counter in this role,
+which releases noised sums.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ from hushstream.systems.colin.rows import EVENT, FORGOTTEN, MAX_ROWS_A_RECORD, R
 
 
 class OpenRow(NamedTuple):
-    """A decision whose reward is awaited: its log time, the chosen arm's features, what feedback has said so far."""
+    """A decision that waits for its reward: its log time, the chosen arm's features, and the feedback so far."""
 
     decided_ms: int
     user: str
@@ -176,10 +175,11 @@ class CollaborativeLearnerMachine(DecisionRole):
         self.leaf = 0
         """Releases made from here (where the noise is added at the edge)."""
         self.records = 0
-        """Releases made from here: each is named by its number, so a cut changes no name."""
+        """Number of releases by this role. Each has its number in its name, so that boundaries of batches change no
+        name."""
         self.noised_sums: NoisedRewardSums | None = None
         self.spending = Spending(system.spending_terms, partition)
-        """What this role spends where the noise is added here; otherwise nothing is asked of it."""
+        """Spending of this role if it adds the noise; otherwise it charges nothing."""
         rules = system.catalogue_rules
         self.items = None if rules is None else ItemReader(rules)
         self.state = _NUMBERED if self.items is None else _NAMED
@@ -189,13 +189,13 @@ class CollaborativeLearnerMachine(DecisionRole):
         return None if self.noised_sums is None else self.spending.refusal(self.epoch.next_charge_key())
 
     def request_epoch(self, nonce: bytes, forked: bool = False, incarnations: int = 0) -> bool:
-        """See `Machine.request_epoch`: trees draw noise before what it covers is all there."""
+        """See `Machine.request_epoch`: trees draw noise before all its leaves have come."""
         if self.noised_sums is not None and (forked or self.noised_sums.reaches_ahead):
             self.epoch.ask(nonce, incarnations)
         return self.epoch.due
 
     def row_name(self, event_id: str) -> bytes:
-        """16 opaque bytes that stand for the event of a row, in this journal and for this role alone."""
+        """An opaque name of a row's event, 16 bytes, for this journal and this role alone."""
         return self.key.digest("row", self.chain.genesis_nonce, event_id.encode())
 
     def start(self, genesis: bytes) -> None:
@@ -225,7 +225,7 @@ class CollaborativeLearnerMachine(DecisionRole):
         return self.end_decisions(batch, self.system.config.learner.algorithm)
 
     def _take(self, batch: Batch) -> None:
-        """Take everything in a batch in its turn."""
+        """Take all inputs of a batch in order."""
         for item in batch.in_order(self.now_ms):
             if isinstance(item, Contexts):
                 times_ms = item.decoded.columns.timestamps_ms
@@ -258,7 +258,7 @@ class CollaborativeLearnerMachine(DecisionRole):
     # Clicks.
 
     def _feed(self, click: FeedbackRow, part: InputSlice, batch: Batch) -> None:
-        """Join one piece of feedback to its decision, or let it wait for it."""
+        """Join one piece of feedback to its decision, or store it until the decision comes."""
         row, past = self.open.get(click.event_id), self.past.get(click.event_id)
         if row is not None:
             self.open.join(row, click, part, batch)
@@ -274,7 +274,7 @@ class CollaborativeLearnerMachine(DecisionRole):
     # Contexts.
 
     def _context(self, decoded: DecodedContexts, row: int, batch: Batch) -> None:
-        """Answer one context, or refuse it; log time has come as far as it."""
+        """Answer one context, or refuse it, after log time has advanced to it."""
         event_id = decoded.columns.event_ids[row]
         waiting = self.open.get(event_id)
         past = self.past.get(event_id) if waiting is None else _past_of(waiting)
@@ -340,13 +340,13 @@ class CollaborativeLearnerMachine(DecisionRole):
         arm: int,
         propensity: int,
     ) -> float:
-        """How far scores must be off for this to be the answer."""
+        """By how much scores must differ to give this answer."""
         if self.exploration is None:
             return float(scores.max() - scores[arm])
         return self.exploration.tie_gap(scores, eligible, self._drawn(*event), Drawn(arm, propensity))
 
     def _drawn(self, user: str, event_id: str) -> int:
-        """The number that an event draws, from 0 to `CERTAIN` - 1: the same whenever it is asked again."""
+        """The random number of an event, from 0 to `CERTAIN` - 1; a repeated request gets the same one."""
         digest = self.key.digest("exploration", user.encode(), event_id.encode())
         return int.from_bytes(digest, "little") % CERTAIN
 
@@ -359,7 +359,7 @@ class CollaborativeLearnerMachine(DecisionRole):
             self._send(self.open.settled(now_ms, batch), batch)
 
     def _end_phase(self, phase: int, batch: Batch) -> None:
-        """Send all rows, and pass the phase end on."""
+        """Send all rows, and forward the phase end."""
         self._send(self.open.all_settled(batch), batch)
         fields = {
             "phase": phase,
@@ -371,7 +371,10 @@ class CollaborativeLearnerMachine(DecisionRole):
         batch.releases.append(Output(topic, 0, self.chain.encode("Seal", fields)))
 
     def _forget(self, user: str, batch: Batch) -> None:
-        """Drop a user's open rows and sums; they are answered as before, and nothing is learned from them again."""
+        """Delete a user's open rows and sums.
+
+        The user still gets answers, but nothing is learned from them any more.
+        """
         self.forget_events(user)
         node = self.system.graph.index.get(user)
         if node is None:
@@ -385,7 +388,7 @@ class CollaborativeLearnerMachine(DecisionRole):
         batch.releases.append(Output("rewards", 0, self.chain.encode("Erasure", fields)))
 
     def _send(self, settled: Sequence[tuple[str, OpenRow]], batch: Batch) -> None:
-        """Rows that have settled go to the counter in clear, or into the counters of this role."""
+        """Send settled rows to the counter in clear, or add them to the counters of this role."""
         for first in range(0, len(settled), MAX_ROWS_A_RECORD):
             names, part = zip(*settled[first : first + MAX_ROWS_A_RECORD], strict=True)
             rows = Rows(
@@ -444,7 +447,7 @@ class CollaborativeLearnerMachine(DecisionRole):
         return self.key.digest("release-id", self.epoch.nonce(self.chain.genesis_nonce), place)
 
     def _redraw(self, sequence: int) -> None:
-        """Open the epoch that is due, with journal record ``sequence``: what is held is noised again."""
+        """Open the epoch that is due, with journal record ``sequence``; all exact sums get new noise."""
         self.epoch.redraw(sequence)
         if self.noised_sums is not None:
             earlier = self.noised_sums
@@ -479,7 +482,7 @@ class SharedParameters:
 
 
 def cold_parameters(system: CollaborativeSystem) -> SharedParameters:
-    """What stands before the first version: no score, and the width that the relation graph alone gives."""
+    """Parameters before the first version: no scores, and widths from the relation graph alone."""
     estimator = system.estimator()
     factor = system.width_factor([0] * system.nodes)
     return _shared(0, estimator.parameters(), (estimator.widths() * factor**2).astype("<f4"))

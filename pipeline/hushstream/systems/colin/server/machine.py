@@ -1,8 +1,8 @@
-"""The aggregator role of a collaborative system: from noised sums and public features to versions of a model.
+"""The aggregator role of a collaborative system: makes versions of a model from noised sums and public features.
 
-Each release gives one more version where a trusted counter makes the releases. Where learners release, a version
-follows when ``release.window_units`` rows have come, or when a phase ends. The rows of a version enter the estimator
-in the order of their nodes, so that versions do not depend on how the partitions of learners raced.
+With a trusted counter, each release gives one version. If learners release, a version follows when
+``release.window_units`` rows have come, or when a phase ends. The rows of a version are sorted by node before the
+estimator takes them, so versions do not depend on the order in which partitions of learners arrive.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class CollaborativeAggregatorMachine(PublishingRole):
         identity, origins = aggregator_identity(system, track), system.config.partitions.learner
         super().__init__(system, identity, "CollaborativeModel", ("releases", track), SERVER_ZONE, origins)
         self.counts = np.zeros(system.nodes, dtype=np.int64)
-        """Rows of each user that the newest version rests on."""
+        """Number of rows of each user in the newest version."""
         self.as_stated = True
         self.pending: list[Rows] = []
         self.moment = np.zeros((system.nodes, system.features.dimension))
@@ -118,7 +118,7 @@ class CollaborativeAggregatorMachine(PublishingRole):
         return enough and self._observe()
 
     def _version(self) -> dict[str, Any]:
-        """What the next version holds beside head and number."""
+        """The fields of the next version without head and number."""
         parameters = self.estimator.parameters().astype("<f8").tobytes()
         factor = self.system.width_factor(self.counts.tolist())
         widths = (self.estimator.widths() * factor**2).astype("<f4").tobytes()
@@ -137,7 +137,7 @@ class CollaborativeAggregatorMachine(PublishingRole):
         }
 
     def _observe(self) -> bool:
-        """Bring the estimator up to the rows and sums that have come: a version follows."""
+        """Add the new rows and sums to the estimator, before a version."""
         rows = Rows.joined(self.pending)
         self.pending = []
         np.add.at(self.counts, rows.nodes, 1)

@@ -37,7 +37,7 @@ class DatedSteps(OwnSteps):
 
     __slots__ = ("catalogue",)
 
-    def __init__(self, cells: int, room: int = 4) -> None:
+    def __init__(self, cells: int, capacity: int = 4) -> None:
         """Begin with nothing learned."""
-        super().__init__(cells, room)
+        super().__init__(cells, capacity)
         self.catalogue = 0

@@ -123,7 +123,7 @@ def layout_of_slots(config: P2BConfig) -> FeatureLayout:
     return FeatureLayout(schema, config.arms, release.levels, divided)
 
 
-def guarantee_of(config: P2BConfig, public_dataset: bool = False) -> Guarantee:
+def release_guarantee(config: P2BConfig, public_dataset: bool = False) -> Guarantee:
     """What a configuration promises, before anything is fitted or run; ``public_dataset`` for a replay of one.
 
     Raises:
@@ -138,12 +138,12 @@ def guarantee_of(config: P2BConfig, public_dataset: bool = False) -> Guarantee:
 
 
 def promises_of(config: P2BConfig, public_dataset: bool = False) -> Promises:
-    """What a configuration promises of one person, with the lift where one is released; as `guarantee_of`.
+    """What a configuration promises of one person, with the lift where one is released; as `release_guarantee`.
 
     Raises:
         ConfigurationError: the budget cannot pay for one slot.
     """
-    return Promises(guarantee_of(config, public_dataset), _lift_of(config))
+    return Promises(release_guarantee(config, public_dataset), _lift_of(config))
 
 
 def _lift_of(config: P2BConfig) -> Guarantee | None:
@@ -186,7 +186,7 @@ def slot_terms_of(config: P2BConfig) -> SpendingTerms:
     A charge is one window, or one counter over at most so many windows; the deployment scope is charged once for
     all slots of one user.
     """
-    promise = guarantee_of(config)
+    promise = release_guarantee(config)
     price = Debit("", summed_of(config).mechanism, promise.cost, promise.relation, promise.unit)
     life = _life(promise, config)
     budget = config.budget

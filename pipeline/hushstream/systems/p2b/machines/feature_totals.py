@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.guarantee.form import FeaturesForm
 from hushstream.systems.p2b.server.effects import RawEffects, effects, raw_effects
 from hushstream.systems.p2b.server.errors import AggregationError
-from hushstream.systems.p2b.server.fading import Worth
+from hushstream.systems.p2b.server.fading import Int64, Worth
 from hushstream.systems.p2b.server.forgetting import fades_of_crowds
 from hushstream.systems.p2b.server.half_lives import HalfLives, add_crowd, foretold
 from hushstream.systems.p2b.server.item_totals import Int32, ItemTotals
@@ -27,6 +28,8 @@ from hushstream.systems.p2b.server.pooling import pooled
 from hushstream.systems.p2b.server.totals import CrowdTotals
 from hushstream.systems.p2b.server.warm_start import WarmStart, warm_start
 from hushstream.systems.p2b.shuffler.windows import ItemRows
+
+Kept = TypeVar("Kept", CrowdTotals, ItemTotals)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,32 +61,51 @@ class FeatureModelFields:
         return ("feature-model", *arrays, struct.pack("<d", fields["reward_variance"]), *entries)
 
 
-class FeatureTotals:
-    """The running totals of all linear sums of a deployment (post-processing of what was released)."""
+class _Totals(Generic[Kept]):
+    """What totals of linear sums have in common, whatever they keep for each half-life."""
 
     rounding = EXACT
     """Models are made with operations that IEEE 754 fixes (`server.elementary`)."""
 
+    def __init__(self, system: P2BSystem, make: Callable[[float], Kept]) -> None:
+        """Begin without windows; ``make`` makes the totals of one half-life."""
+        config = system.config
+        self._system, self._form, self._horizon = system, system.linear, config.slot.after_interactions
+        self._kept: HalfLives[Kept] = HalfLives(make, fades_of_crowds(config), config.partitions.shuffler)
+        self._as_stated = True
+
+    def dump(self) -> bytes:
+        """Packed, for a snapshot."""
+        return bytes([self._as_stated]) + self._kept.dump()
+
+    @property
+    def slots(self) -> int:
+        """In all windows (public), nulls included."""
+        return self._kept.best.slots
+
+    @abstractmethod
+    def released(self) -> tuple[FeatureLayout, Worth]:
+        """The sums as a model is made of them, and the layout of their items."""
+
+    def effects(self) -> RawEffects:
+        """What all windows say of items and features."""
+        layout, worth = self.released()
+        return raw_effects(layout, *worth)
+
+
+class FeatureTotals(_Totals[CrowdTotals]):
+    """The running totals of all linear sums of a deployment (post-processing of what was released)."""
+
     def __init__(self, system: P2BSystem) -> None:
         """Start with none."""
-        config = system.config
-        self._form = system.linear
-        self._horizon = config.slot.after_interactions
-        self._kept = HalfLives(
-            partial(CrowdTotals, *self._form.shape), fades_of_crowds(config), config.partitions.shuffler
-        )
-        self._as_stated = True
-        self._system = system
+        super().__init__(system, partial(CrowdTotals, *system.linear.shape))
 
     def add(self, crowd: Mapping[str, Any]) -> bool:
         """Add a record of sums; False (and nothing changes) when it is not of this deployment's layout."""
         if not _of_layout(self._form, crowd):
             return False
         try:
-            ones, zeros = (
-                np.frombuffer(crowd[name], "<i8").astype(np.int64).reshape(self._form.shape)
-                for name in ("ones", "zeros")
-            )
+            ones, zeros = sums_of(crowd, self._form.shape)
             add_crowd(self._kept, self._form.layout, ones, zeros, crowd["variance"], crowd["slots"])
         except (ValueError, AggregationError):
             return False
@@ -108,53 +130,29 @@ class FeatureTotals:
             self._system.stated[self._system.private_as_stated and self._as_stated],
         )
 
-    def dump(self) -> bytes:
-        """Packed, for a snapshot."""
-        return bytes([self._as_stated]) + self._kept.dump()
-
     def load(self, dumped: bytes) -> None:
         """Back from packed."""
         self._kept.load(dumped[1:], CrowdTotals.load)
         self._as_stated = dumped[:1] == b"\x01"
 
-    @property
-    def slots(self) -> int:
-        """In all windows (public), nulls included."""
-        return self._kept.best.slots
-
     def released(self) -> tuple[FeatureLayout, Worth]:
-        """The sums as a model is made of them, and the layout of the items that they are of."""
+        """See `_Totals.released`: of all items."""
         return self._form.layout, self._kept.best.worth()
 
-    def effects(self) -> RawEffects:
-        """What all windows say of items and features."""
-        layout, worth = self.released()
-        return raw_effects(layout, *worth)
 
-
-class NamedTotals:
+class NamedTotals(_Totals[ItemTotals]):
     """The running totals of a deployment whose items have names: `FeatureTotals`, each row since its item entered."""
-
-    rounding = EXACT
 
     def __init__(self, system: P2BSystem) -> None:
         """Start with none."""
-        config = system.config
-        self._form = system.linear
-        self._horizon = config.slot.after_interactions
-        self._as_stated = True
-        self._system = system
-        self._kept = HalfLives(self._make, fades_of_crowds(config), config.partitions.shuffler)
+        super().__init__(system, self._make)
 
     def add(self, crowd: Mapping[str, Any]) -> bool:
         """Add a record of sums; False (and nothing changes) when it is not of this deployment's layout."""
         if not _of_layout(self._form, crowd):
             return False
         try:
-            ones, zeros = (
-                np.frombuffer(crowd[name], "<i8").astype(np.int64).reshape(self._form.shape)
-                for name in ("ones", "zeros")
-            )
+            ones, zeros = sums_of(crowd, self._form.shape)
             entries = np.frombuffer(crowd["entries"], "<i4").astype(np.int32)
             variance, slots, catalogue = (crowd[name] for name in ("variance", "slots", "catalogue"))
             self._kept.add(
@@ -192,30 +190,16 @@ class NamedTotals:
             ItemRows(totals.catalogue, totals.entries.astype("<i4").tobytes()),
         )
 
-    def dump(self) -> bytes:
-        """Packed, for a snapshot."""
-        return bytes([self._as_stated]) + self._kept.dump()
-
     def load(self, dumped: bytes) -> None:
         """Back from packed."""
         self._kept.load(dumped[1:], self._read)
         self._as_stated = dumped[:1] == b"\x01"
 
-    @property
-    def slots(self) -> int:
-        """In all windows (public), nulls included."""
-        return self._kept.best.slots
-
     def released(self) -> tuple[FeatureLayout, Worth]:
-        """See `FeatureTotals.released`: of rows that have had an item."""
+        """See `_Totals.released`: of rows that have had an item."""
         totals = self._kept.best
         rows = np.flatnonzero(totals.entries > 0)
         return replace(self._form.layout, arms=int(rows.size)), totals.worth(rows)
-
-    def effects(self) -> RawEffects:
-        """See `FeatureTotals.effects`."""
-        layout, worth = self.released()
-        return raw_effects(layout, *worth)
 
     def _foretold(self, window: Worth, entries: Int32, totals: ItemTotals) -> float:
         """Of the rows that stand for the same items before and in the window."""
@@ -239,6 +223,16 @@ def _faded(kept: HalfLives[Any]) -> float:
     """What is left of the weight of windows before the first one."""
     # A product in order: powers are rounded differently by different machines.
     return math.prod(repeat(kept.fade, kept.best.crowds))
+
+
+def sums_of(crowd: Mapping[str, Any], shape: tuple[int, int]) -> tuple[Int64, Int64]:
+    """The sums in a record, for reward 1 and for reward 0, int64 of ``shape`` each.
+
+    Raises:
+        ValueError: they are of another size.
+    """
+    ones, zeros = (np.frombuffer(crowd[name], "<i8").astype(np.int64).reshape(shape) for name in ("ones", "zeros"))
+    return ones, zeros
 
 
 def _of_layout(form: FeaturesForm, crowd: Mapping[str, Any]) -> bool:

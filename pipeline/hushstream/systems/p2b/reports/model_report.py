@@ -49,15 +49,18 @@ class ShownItem(NamedTuple):
         item: its id, or its number where items have no names.
         called: its title and its id, or "item 3".
         title: what people call it; empty where it has none.
+        retired: whether it is shown no more, as far as the catalogue was read.
     """
 
     item: int | str
     called: str
     title: str = ""
+    retired: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys."""
-        return {"item": self.item, **({"title": self.title} if self.title else {})}
+        told = {"title": self.title, "retired": self.retired}
+        return {"item": self.item, **{name: value for name, value in told.items() if value}}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,14 +133,14 @@ class ModelTable:
         return f"; {told}" if told else ""
 
     def segments(self) -> list[Segment]:
-        """The best item of each cell; none where the model has one item alone."""
-        if len(self.items) < _COMPARED:
+        """The best item on offer in each cell; none where one item alone is."""
+        if sum(not one.retired for one in self.items) < _COMPARED:
             return []
         found = []
         for place, name in enumerate(self.cells):
             rewards = self.own + self.effects[:, place]
             order = np.argsort(-rewards, kind="stable").tolist()
-            first, second = order[0], order[1]
+            first, second = [row for row in order if not self.items[row].retired][:_COMPARED]
             spread = math.hypot(
                 *(math.hypot(self.own_deviations[one], self.deviations[one, place]) for one in (first, second))
             )
@@ -357,7 +360,8 @@ def _numbered(count: int) -> list[ShownItem]:
 def _named(catalogue: Catalogue, row: int, version: int) -> ShownItem:
     """What a row of a model stood for."""
     found = catalogue.of_row(row, version)
-    return ShownItem(found.item, found.called, found.title)
+    called = found.called if found.offered else f"{found.called}, retired"
+    return ShownItem(found.item, called, found.title, not found.offered)
 
 
 def _noise_of_features(system: P2BSystem, fields: Mapping[str, Any], rate: float) -> dict[str, float]:

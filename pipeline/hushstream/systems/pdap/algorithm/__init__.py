@@ -1,1 +1,1 @@
-"""P-DAP's blocks, partition, beliefs and tickets: what is computed, without roles."""
+"""P-DAP's computations without roles: blocks, partition, beliefs and tickets."""

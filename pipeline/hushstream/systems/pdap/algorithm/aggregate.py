@@ -1,7 +1,7 @@
-"""The aggregator: from releases to models. It sees what is published, and holds no key.
+"""The aggregator: makes models from releases. It reads published records alone, and has no key.
 
 A model is the open cells and, for each, 256 tickets. A version says which cells opened and which rows of tickets
-changed; whoever applies all versions in order has the model.
+changed. A reader that applies all versions in order has the model.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hushstream.systems.pdap.configuration import PdapConfig, steps_to
 _OBSERVED = {"rows": "<i8", "arms": "<i8", "precision": "<f8", "weighted": "<f8"}
 
 _NEVER, _AT_FIRST, _LATER = 0, 1, 2
-"""When an arm was first offered: not yet, before anything was released, or after that."""
+"""When an arm was first offered: never, before the first release, or later."""
 
 AGGREGATE = {
     **PARTITION,
@@ -46,14 +46,14 @@ _NO_ARM = np.zeros(TICKETS, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelUpdate:
-    """A version of the model, as what changed.
+    """A version of the model, as changes.
 
     Attributes:
         version: counts from 0; the first opens the root.
         opened: cells that opened, in the order of their rows.
         changed: rows whose tickets are new, ascending; those of opened cells are among them.
         tickets: int64 (len(changed), 256), each row sorted.
-        pool: how many arms may be shown; 0 while nothing is offered: no ticket stands for an arm then.
+        pool: number of arms that may be shown; 0 while nothing is offered, when no ticket has an arm.
     """
 
     version: int
@@ -64,14 +64,14 @@ class ModelUpdate:
 
 
 class Aggregate:
-    """All that was released so far, and the model that follows from it."""
+    """All releases so far, and the model from them."""
 
     def __init__(self, config: PdapConfig, arms: Int64 | None = None) -> None:
         """Before the first release.
 
         Args:
             config: of the deployment.
-            arms: which may ever be shown, all vendors' by default; a vendor that keeps to itself gives its own.
+            arms: arms that may ever be shown; by default those of all vendors.
         """
         cells = config.cells
         self.partition = Partition(config.grid, cells.split_at, cells.growth, cells.cap)
@@ -89,9 +89,9 @@ class Aggregate:
         self._digests: list[bytes] = []
 
     def change(self, arm: int, *, offered: bool) -> bool:
-        """An arm is offered, or retired, from the next version on; a public fact. Whether it was not so before.
+        """Offer or retire an arm from the next version on, which is public; returns whether this is a change.
 
-        What was released of a retired arm is kept, and so is what comes of it later.
+        Releases about a retired arm are kept, also later ones.
 
         Raises:
             PdapError: an unknown arm.
@@ -105,7 +105,7 @@ class Aggregate:
         return changed
 
     def fold(self, release: Release) -> None:
-        """Take what a window published.
+        """Take the release of a window.
 
         Raises:
             PdapError: a cell that is not on this grid.
@@ -125,12 +125,12 @@ class Aggregate:
         self.partition.grow()
 
     def _bounded_means(self, rows: Int64, blocks: Blocks, precision: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Block means, each no further from what was expected than noise with such heavy tails may pull a belief.
+        """Block means with a bounded distance from their expectation, because Laplace noise has heavy tails.
 
         Let the value have the prior variance v, and the mean be observed with scatter and noise of variance 1/P, the
-        noise being Laplace of scale b. Taken as normal, at distance x from its expectation, it moves the belief by
-        x v P / (1 + v P). But the slope of a Laplace likelihood is 1/b at most, which moves it by v/b at most. So x
-        counts up to (v + 1/P) / b. Otherwise the best of a thousand arms would be the one with the wildest noise.
+        noise being Laplace of scale b. Taken as normal, at distance x from its expectation, it moves the belief by x v
+        P / (1 + v P). But the slope of a Laplace likelihood is 1/b at most, which moves it by v/b at most. So x counts
+        up to (v + 1/P) / b. Otherwise the best of a thousand arms would be the one with the largest noise.
         """
         means = blocks.sums / (blocks.counts * self._config.release.reward_levels)
         if not len(means):
@@ -138,7 +138,7 @@ class Aggregate:
         arms, column = np.unique(blocks.arms, return_inverse=True)
         found = self._believe(arms)
         expected = found.mean[rows, column]
-        variance = found.deviation[rows, column] ** 2 + found.doubt[rows, self._owners[blocks.arms]] ** 2
+        variance = found.deviation[rows, column] ** 2 + found.vendor_deviation[rows, self._owners[blocks.arms]] ** 2
         # The variance of Laplace noise is twice the square of its scale.
         scales = np.sqrt(self._variances[levels_of(blocks.cells)] / 2) / blocks.counts
         with np.errstate(divide="ignore"):
@@ -149,8 +149,8 @@ class Aggregate:
     def pool(self) -> Int64:
         """The arms that may be shown now.
 
-        An arm that comes later is one of them as soon as it is offered, as its place in the order might never be
-        reached; one that was retired and is offered again has the place that it had.
+        An arm that was first offered later is one of them at once, because its place in the order might never be
+        reached. An arm that was retired and is offered again has its old place.
         """
         allowed = self._order[self._offered[self._order]]
         least = self._config.release.kappa / max(self._config.level_epsilons)
@@ -159,7 +159,7 @@ class Aggregate:
         return np.concatenate([first[: pool_size(len(first), self.decisions, least)], allowed[later]])
 
     def beliefs(self) -> Beliefs:
-        """What is believed of the pool in every open cell."""
+        """Beliefs about the pool in every open cell."""
         return self._believe(self.pool)
 
     def _believe(self, arms: Int64) -> Beliefs:
@@ -204,10 +204,10 @@ class Aggregate:
 
     def _by_cell(self, temper: float) -> list[CellBeliefs]:
         found = self.beliefs()
-        mean, deviation, doubt = rounded(found.mean), rounded(found.deviation), rounded(found.doubt)
+        mean, deviation, of_vendor = map(rounded, (found.mean, found.deviation, found.vendor_deviation))
         owners = self._owners[found.pool]
         return [
-            CellBeliefs(cell, found.pool, owners, mean[row], deviation[row], doubt[row], temper)
+            CellBeliefs(cell, found.pool, owners, mean[row], deviation[row], of_vendor[row], temper)
             for row, cell in enumerate(self.partition.cells)
         ]
 
@@ -227,7 +227,7 @@ class Aggregate:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Return to a dumped state."""
+        """Restore a dumped state."""
         self.partition.load(state)
         self.decisions, self._rewards, self._counted = state["decisions"], state["rewards"], state["counted"]
         self._version = state["ticket_version"]
@@ -239,6 +239,6 @@ class Aggregate:
         self._observed = Observed(*seen)
 
     def best(self) -> NDArray[np.int64]:
-        """The arm with the largest mean in each open cell, (rows,); the first of the pool where several are."""
+        """The arm with the largest mean in each open cell, (rows,); among equal ones the first of the pool."""
         found = self.beliefs()
         return np.asarray(found.pool[rounded(found.mean).argmax(axis=1)])

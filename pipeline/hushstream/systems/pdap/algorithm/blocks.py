@@ -1,9 +1,9 @@
-"""Blocks: what a window releases, disjoint sums of rewards with noise; and how outcomes are put into blocks.
+"""Blocks are the releases of a window: disjoint sums of rewards with noise. Outcomes are put into blocks here.
 
-A block is a cell, an arm, the public number n of outcomes in it and the sum of their rewards. At the close of a window
-every arm is walked from the deepest cells up: where n reaches the least size of the level, the block is released and
-its outcomes are done with; what is too small is lent to the parent's cell for the test there. What is too small at
-the root, too, stays where it was, for a later window.
+A block is a cell, an arm, the public number n of outcomes in it and the sum of their rewards. At the end of a window,
+cells of every arm are visited from the deepest level up. If n reaches the smallest size of the level, the block is
+released and its outcomes are finished. Otherwise the outcomes are counted in the parent's cell, too, and tested there.
+Outcomes that are too few even at the root stay in their cells for a later window.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from hushstream.systems.pdap.cells import Grid, Int64, PdapError, levels_of
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Blocks:
-    """Columns of blocks, or of outcomes that wait for one: (n,) each.
+    """Columns of blocks, or of outcomes that wait for a block: (n,) each.
 
     Attributes:
         cells: the cell of each.
         arms: its arm.
         counts: outcomes in it, at least 1; public.
-        sums: sum of their rewards, in reward levels: exact where they wait, with noise once released.
+        sums: sum of their rewards, in reward levels: exact while they wait, noised in releases.
     """
 
     cells: Int64
@@ -36,7 +36,7 @@ class Blocks:
         """Refuse columns of other lengths or types.
 
         Raises:
-            PdapError: names what came.
+            PdapError: names the given column.
         """
         for name in ("cells", "arms", "counts", "sums"):
             column = getattr(self, name)
@@ -57,7 +57,7 @@ class Blocks:
         return Blocks(self.cells[rows], self.arms[rows], self.counts[rows], self.sums[rows])
 
     def canonical(self) -> bytes:
-        """All columns as bytes, with their length: what a keyed digest of the content is taken over."""
+        """All columns as bytes, with their length, for a keyed digest of the content."""
         columns = (self.cells, self.arms, self.counts, self.sums)
         return len(self).to_bytes(8, "little") + b"".join(column.astype("<i8").tobytes() for column in columns)
 
@@ -82,14 +82,15 @@ def gathered(parts: Sequence[Blocks]) -> Blocks:
 
 
 def close(grid: Grid, waiting: Blocks, least: Sequence[int]) -> tuple[Blocks, Blocks]:
-    """Form the blocks of a window: (blocks with exact sums, deepest first; what goes on waiting).
+    """Form the blocks of a window.
 
-    Membership is a function of cells, arms, counts and ``least``; no reward enters it.
+    Returns the blocks with exact sums, deepest first, and the rows that go on waiting. Membership depends on cells,
+    arms, counts and ``least``, and on no reward.
 
     Args:
         grid: of the cells.
         waiting: one row for each (cell, arm), see `gathered`.
-        least: outcomes that a block of each level must have, from the root down.
+        least: smallest number of outcomes in a block of each level, from the root down.
     """
     found: list[Blocks] = []
     left, levels = waiting, levels_of(waiting.cells)
@@ -109,7 +110,7 @@ def close(grid: Grid, waiting: Blocks, least: Sequence[int]) -> tuple[Blocks, Bl
 
 
 def _groups(cells: Int64, arms: Int64) -> tuple[Int64, Int64]:
-    """Group by (cell, arm), in sorted order: (a place of each group, the group of each place)."""
+    """Group by (cell, arm), in sorted order: (one row of each group, the group of each row)."""
     order = np.lexsort((arms, cells))
     sorted_cells, sorted_arms = cells[order], arms[order]
     new = np.ones(len(order), dtype=bool)

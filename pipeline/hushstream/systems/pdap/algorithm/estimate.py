@@ -1,15 +1,14 @@
-"""From released blocks to what each arm earns in each cell: random effects of vendors, then the tree of cells.
+"""Estimates what each arm earns in each cell from released blocks: random effects of vendors, and the tree of cells.
 
-A block says y = S/n with known noise: the rewards' own variance sigma2/n and that of the release, V/n^2. So its
-precision is P = 1 / (sigma2/n + V/n^2), and blocks of one (cell, arm) add up. An arm's value in a cell is its
-vendor's mean there plus its own deviation:
+A block gives y = S/n with known noise: the rewards' own variance sigma2/n and that of the release, V/n^2. So its
+precision is P = 1 / (sigma2/n + V/n^2), and blocks of one (cell, arm) add up. An arm's value in a cell is its vendor's
+mean there plus its own deviation:
 
-* the vendor's mean: arms scatter around it with variance omega, so one arm's word weighs w = 1 / (omega + 1/P); cells
+* the vendor's mean: arms scatter around it with variance omega, so one arm has the weight w = 1 / (omega + 1/P); cells
   are smoothed over the tree, around ``prior_share`` of the mean reward of all blocks (the arms that are played are
   better than those that are not);
-* the deviation: `beliefs` on the tree, with the vendor's mean taken off what was observed.
-
-All of it is post-processing of what was released.
+* the deviation: `beliefs` on the tree, after the vendor's mean was subtracted from the observations. All of it is
+  post-processing of releases.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from hushstream.systems.pdap.cells import Int64
 from hushstream.systems.pdap.configuration import EstimateConfig
 
 _COLUMNS_AT_ONCE = 256
-"""Arms whose trees are solved together: more need more memory, fewer more calls."""
+"""Number of arms whose trees are solved together: more need more memory, fewer need more calls."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observed:
-    """What all blocks say: one row for each (row of a cell, arm) that has any, (n,) each.
+    """Sums over all blocks: one row for each (row of a cell, arm) with blocks, (n,) each.
 
     Attributes:
         rows: of the open cells.
@@ -46,12 +45,12 @@ class Observed:
 
     @classmethod
     def none(cls) -> Observed:
-        """Nothing was released."""
+        """Sums of no block."""
         empty = np.zeros(0, dtype=np.int64)
         return cls(empty, empty, np.zeros(0), np.zeros(0))
 
     def plus(self, more: Observed) -> Observed:
-        """All of both, added up by (row, arm), in the order in which they were released."""
+        """The sums of both, by (row, arm), added in the order of releases."""
         rows, arms = np.concatenate([self.rows, more.rows]), np.concatenate([self.arms, more.arms])
         _, first, group = np.unique(rows << 32 | arms, return_index=True, return_inverse=True)
         precision = _added(group, np.concatenate([self.precision, more.precision]), len(first))
@@ -61,19 +60,19 @@ class Observed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Beliefs:
-    """What is believed of each arm of a pool in each open cell.
+    """Beliefs about each arm of a pool in each open cell.
 
     Attributes:
         pool: (p,) arms.
         mean: (rows, p).
         deviation: (rows, p) standard deviations around the vendor's mean.
-        doubt: (rows, vendors) standard deviations of the vendors' means themselves.
+        vendor_deviation: (rows, vendors) standard deviations of the vendors' means themselves.
     """
 
     pool: Int64
     mean: Float64
     deviation: Float64
-    doubt: Float64
+    vendor_deviation: Float64
 
 
 def precisions(counts: Int64, variances: Float64, sigma2: float) -> Float64:
@@ -105,7 +104,7 @@ def believe(
         vendor_steps: of a vendor's mean.
     """
     rows = sum(len(level[0]) for level in levels)
-    means, doubts = vendor_means(levels, rows, observed, owners, grand, terms, vendor_steps)
+    means, vendor_variances = vendor_means(levels, rows, observed, owners, grand, terms, vendor_steps)
     mu, sd = np.empty((rows, len(pool))), np.empty((rows, len(pool)))
     for begin in range(0, len(pool), _COLUMNS_AT_ONCE):
         arms = pool[begin : begin + _COLUMNS_AT_ONCE]
@@ -115,7 +114,7 @@ def believe(
         deviation, variance = posterior(levels, precision, weighted, terms.arm_variance, arm_steps)
         mu[:, begin : begin + len(arms)] = around + deviation
         sd[:, begin : begin + len(arms)] = np.sqrt(variance)
-    return Beliefs(pool, mu, sd, np.sqrt(doubts))
+    return Beliefs(pool, mu, sd, np.sqrt(vendor_variances))
 
 
 def vendor_means(

@@ -1,4 +1,4 @@
-"""The noise of blocks: keyed, integer, and addressed by what it covers as well."""
+"""The noise of blocks: keyed, integer, and with its content in the address."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ class KeyedBlockNoise:
     """Discrete Laplace noise of one counter.
 
     The address of a window's noise holds a keyed digest of its blocks, exact sums included, and of all outcomes ever
-    taken, names included: a journal that was rolled back and went on with others meets other noise, and what both
-    histories share cannot be subtracted out. An outcome that both release costs epsilon in each.
+    taken, names included: a journal that was rolled back and continues with other outcomes draws other noise, so the
+    difference of both histories does not cancel the noise. An outcome that both histories release costs epsilon in
+    each.
 
     Attributes:
         key: of the counter's zone.

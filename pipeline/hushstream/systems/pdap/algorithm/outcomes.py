@@ -1,4 +1,4 @@
-"""What goes into a counter, and what comes out of it."""
+"""Input and output of a counter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hushstream.systems.pdap.cells import Int64
 
 NAME_BYTES = 16
 ROW = np.dtype("V48")
-"""An outcome with all that it holds; its name comes first."""
+"""A whole outcome as bytes; its name comes first."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,10 +21,11 @@ class Outcomes:
 
     Attributes:
         cells: the cell that served each context.
-        arrivals: where its arrival is counted: a child of that cell, or the cell itself on the last level.
-        arms: shown.
-        rewards: in reward levels, 0 where nobody clicked.
-        names: uint8 (n, 16), the public name of each event; it names one event ever.
+        arrivals: the cell in which its arrival is counted: a child of the serving cell, or that cell itself on the last
+            level.
+        arms: the shown arms.
+        rewards: in reward levels, 0 without a click.
+        names: uint8 (n, 16), the public name of each event, which is never used again.
     """
 
     cells: Int64
@@ -51,7 +52,7 @@ class Outcomes:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Release:
-    """What a window publishes.
+    """The release of a window.
 
     Attributes:
         window: its number.

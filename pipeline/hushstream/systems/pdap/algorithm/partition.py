@@ -1,10 +1,10 @@
-"""The adaptive partition: cells open where contexts arrive, and split where many did; all of it is public.
+"""The adaptive partition: cells open where contexts arrive, and split where many have arrived. All of it is public.
 
-A cell of level l splits when A m^(p l) contexts arrived in it. Arrivals are counted one level below the cell that
-serves, so that a split opens at once the children that were met. A child that nobody came to is not opened: the
-deepest open cell above it serves, and so it does where the cap on open cells is reached.
+A cell of level l splits when A m^(p l) contexts arrived in it. Arrivals are counted one level below the serving cell,
+so that a split at once opens the children in which contexts have arrived. Other children are not opened: the deepest
+open cell above serves them. The same holds when the limit of open cells is reached.
 
-Source: Zhou et al. (P-DAP), Algorithm 1, lines 19 and 20. There children count their arrivals anew.
+Source: Zhou et al. (P-DAP), Algorithm 1, lines 19 and 20. In the paper children begin to count arrivals at 0.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PARTITION = {"opened": "bytes", "split": "bytes", "arrived": "bytes"}
 
 
 class Partition:
-    """The open cells in the order in which they opened; a cell's place in it is its row.
+    """The open cells in the order in which they opened; the index of a cell is its row.
 
     Attributes:
         grid: how the space is cut.
@@ -81,11 +81,11 @@ class Partition:
                 self._met.setdefault(self.grid.parent(cell), set()).add(cell)
 
     def arrivals(self, cell: int) -> int:
-        """Contexts that arrived in ``cell`` since its parent serves."""
+        """Number of contexts that arrived in ``cell`` since its parent serves."""
         return self._arrived.get(cell, 0) + sum(self._arrived[child] for child in self._met.get(cell, ()))
 
     def grow(self) -> list[int]:
-        """Split what is due, and open what was met; returns the cells that opened, in order."""
+        """Split cells that are due, and open their children with arrivals; returns the opened cells, in order."""
         before, row = len(self.cells), 0
         # Rows that open on the way are looked at in the same pass: a crowded child may be due at once.
         while row < len(self.cells):

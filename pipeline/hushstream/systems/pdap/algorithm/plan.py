@@ -1,4 +1,4 @@
-"""What can be said of a deployment before anything runs: how many outcomes its blocks need, and when they come."""
+"""The forecast of a deployment before it runs: how many outcomes its blocks need, and when they come."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from hushstream.systems.pdap.algorithm.pool import FLOOR, pool_size
 from hushstream.systems.pdap.configuration import PdapConfig
 
 _ARMS_TOLD_APART = 0.5
-"""Share of the arms below which most of what vendors own is never shown under a traffic."""
+"""If less than this share of arms can be shown, most items are never shown with this traffic."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a traffic of ``outcomes`` gives.
+    """The forecast for a number of outcomes.
 
     Attributes:
         outcomes: decisions in the life of the deployment, of all vendors.
-        least: outcomes of the smallest block at the root.
-        windows: how many close at a total.
-        first_model: outcomes after which the first window closes.
+        least: smallest number of outcomes in a block at the root.
+        windows: number of windows.
+        first_model: number of outcomes at which the first window closes.
         pool: arms that may be shown at the end.
         arms: of all vendors.
-        noise_outcomes: outcomes of a block whose noise is as large as the rewards' own scatter.
-        warnings: what speaks against it, in plain words.
+        noise_outcomes: number of outcomes in a block whose noise is as large as the rewards' own deviation.
+        warnings: problems, in words.
     """
 
     outcomes: int
@@ -50,7 +50,7 @@ class Plan:
 
 
 def plan(config: PdapConfig, outcomes: int) -> Plan:
-    """What a deployment would make of ``outcomes`` decisions, of all vendors together.
+    """The forecast for ``outcomes`` decisions of all vendors together.
 
     With counters at each home a block fills from one vendor's traffic alone; homes are taken as equally busy.
     """
@@ -73,7 +73,7 @@ def plan(config: PdapConfig, outcomes: int) -> Plan:
 
 
 def notes(config: PdapConfig) -> tuple[str, ...]:
-    """What speaks against a deployment whatever its traffic: taken to its horizon, it would still be so."""
+    """Problems of a deployment that remain with any traffic, up to its horizon."""
     return plan(config, config.release.horizon * config.counters).warnings
 
 

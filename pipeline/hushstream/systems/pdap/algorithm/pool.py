@@ -1,4 +1,7 @@
-"""Which arms may be shown: the first of a public permutation, more of them as decisions grow in number."""
+"""The pool of arms that may be shown: the first ones of a public permutation.
+
+The pool grows with the number of decisions.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,14 @@ import numpy as np
 from hushstream.systems.pdap.cells import Int64
 
 FLOOR = 12
-"""Arms that may be shown from the beginning."""
+"""Size of the pool at the beginning."""
 
 _GROWTH = 3.0
 _BLOCKS_AN_ARM = 0.1
 
 
 def pool_size(arms: int, decisions: int, least: float) -> int:
-    """min(arms, max(12, min(3 sqrt(N), .1 N / least))): as many arms as N decisions can tell apart.
+    """min(arms, max(12, min(3 sqrt(N), .1 N / least))): this is the number of arms that N decisions can distinguish.
 
     Args:
         arms: that there are, of all vendors.

@@ -1,10 +1,10 @@
 """Serving: an arm for a context from earlier releases alone; no click is seen here.
 
-The deepest open cell of the context has 256 tickets; the ticket is a keyed function of user and event, so an answer
-can be given again and nobody without the key can foresee it. The propensity is the share of tickets with that arm.
-Where not every arm is eligible, only tickets of those that are count. Where none is, all eligible arms that have a
-ticket in any cell are as likely, so none that was retired is among them; where there is none of these either, all
-eligible ones. While nothing is offered no ticket stands for an arm.
+The deepest open cell of the context has 256 tickets; the ticket is a keyed function of user and event. So an answer can
+be repeated, and nobody without the key can predict it. The propensity is the share of tickets with that arm. If only
+some arms are eligible, only their tickets count. If none of these has a ticket in this cell, all eligible arms with a
+ticket in any cell are equally likely (so no retired arm is among them); if there are none of these either, all eligible
+arms. While nothing is offered, no ticket has an arm.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Decisions:
     """Answers to a batch, (n,) each.
 
     Attributes:
-        arms: chosen.
-        propensities: out of 256, how likely that arm was.
-        cells: the cell that served.
-        arrivals: where the arrival is counted, see `CellIndex.arrivals`.
-        tickets: which of the 256.
+        arms: the chosen arms.
+        propensities: probability of the arm in 256ths.
+        cells: the serving cell.
+        arrivals: the cell in which the arrival is counted, see `CellIndex.arrivals`.
+        tickets: number of the ticket, from 0 to 255.
         version: of the model.
     """
 
@@ -60,7 +60,7 @@ class Answer(NamedTuple):
 
 
 class TicketNumbers:
-    """Which ticket an event of a user holds: one byte of keyed BLAKE2b, the same whenever it is asked."""
+    """The ticket number of a user's event: one byte of keyed BLAKE2b, which never changes."""
 
     def __init__(self, key: Key) -> None:
         """Tickets under the key of a home vendor."""
@@ -79,17 +79,17 @@ class TicketNumbers:
 
 
 NO_ARM = -1
-"""In place of the arm of a ticket."""
+"""Stands for the arm of a ticket without an arm."""
 
 SERVING = {"version": "int", "cells": "bytes", "tickets": "bytes"}
 """Avro fields of `Serving.dump`."""
 
 
 class Serving:
-    """A model, applied version by version, and the answers that it gives."""
+    """A model, applied version by version, and its answers."""
 
     def __init__(self, grid: Grid, key: Key) -> None:
-        """Before the first version; nothing can be answered yet."""
+        """Begin before the first version; there are no answers yet."""
         self.version = -1
         self._grid = grid
         self._numbers = TicketNumbers(key)
@@ -100,7 +100,7 @@ class Serving:
         self._index: CellIndex | None = None
 
     def apply(self, update: ModelUpdate) -> None:
-        """Go on to the next version.
+        """Apply the next version.
 
         Raises:
             PdapError: it is not the next one, or it leaves a row without tickets.
@@ -126,7 +126,7 @@ class Serving:
         self.version = update.version
 
     def choose(self, contexts: NDArray[np.floating], users: Sequence[bytes], events: Sequence[bytes]) -> Decisions:
-        """Answer a batch; every row by itself, so batches of any size give the same answers.
+        """Answer a batch. Rows are independent, so batches of any size give the same answers.
 
         Args:
             contexts: (n, d), entries from 0 to 1.
@@ -139,7 +139,7 @@ class Serving:
         return self.answer(contexts, self._numbers(users, events))
 
     def one(self, path: int, user: bytes, event: bytes, eligible: NDArray[np.bool_] | None = None) -> Answer:
-        """Answer one context, by its path on the deepest level: what `choose` says of it, faster.
+        """Answer one context, by its path on the deepest level: as `choose`, but faster.
 
         Args:
             path: see `Grid.paths`.
@@ -225,7 +225,7 @@ class Serving:
 
 
 def _among(left: Int64, number: int) -> tuple[int, int]:
-    """The arm of a ticket number among the tickets, or arms, that are left, and how likely it was."""
+    """The arm of a ticket number among the remaining tickets or arms, and its probability."""
     # A number below 256 falls on each place of up to 256 as evenly as whole numbers allow; the propensity is exact.
     places = np.arange(TICKETS) * len(left) // TICKETS
     arm = int(left[places[number]])

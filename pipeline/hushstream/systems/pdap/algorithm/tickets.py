@@ -1,13 +1,14 @@
-"""Tickets: 256 arms for each cell, each the winner of one draw from what is believed of the arms.
+"""Tickets: 256 arms for each cell, each the winner of one draw from the beliefs about arms.
 
-Ticket t of a cell is argmax over the pool of mu + temper (sd z + doubt z'), z standard normal for each arm and z' for
-each vendor: Thompson sampling, drawn ahead, so a decision is a look into a table and its propensity is a whole number
-of 256ths. Without a vendor's own doubt, one whose first arms were poor would never be tried again.
+Ticket t of a cell is argmax over the pool of mu + temper (sd z + sv z'), z standard normal for each arm and z' for each
+vendor, sv the vendor's deviation: this is Thompson sampling, drawn ahead. So a decision is a look-up in a table, and
+its propensity is a whole number of 256ths. Without the uncertainty of vendors, a vendor whose first arms were poor
+would never be tried again.
 
 Beliefs are rounded to a grid before they are used, in single precision, whose sums and products are the same on every
 machine; the draws come from ChaCha20 under a public key made of the cell and its rounded beliefs. So a row's tickets
-are a function of the row, and only rows whose beliefs or pool changed are drawn again. The coins need not be secret:
-tickets are made of what was released.
+are a function of the row, and only rows whose beliefs or pool changed are drawn again. The random numbers need not be
+secret, because tickets are made from releases.
 
 Source: Thompson 1933; the tempered posterior as in Phan, Abbasi-Yadkori, Domke 2019.
 """
@@ -29,7 +30,7 @@ from hushstream.systems.pdap.cells import Int64
 TICKETS = 256
 DIGEST_BYTES = 32
 BELIEF_STEPS = 1 << 14
-"""Means and deviations are rounded to multiples of 2^-14: far below what tells two arms apart."""
+"""Means and deviations are rounded to multiples of 2^-14: far below the differences between arms."""
 
 _NORMAL_STEPS = 1 << 12
 Float32 = NDArray[np.float32]
@@ -42,7 +43,7 @@ def rounded(values: Float64) -> Float32:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellBeliefs:
-    """What is believed in one cell, rounded.
+    """Beliefs in one cell, rounded.
 
     Attributes:
         cell: its number.
@@ -50,7 +51,7 @@ class CellBeliefs:
         owners: (p,) the vendor of each.
         mean: (p,).
         deviation: (p,) of each arm around its vendor's mean.
-        doubt: (vendors,) standard deviation of each vendor's mean.
+        vendor_deviation: (vendors,) standard deviation of each vendor's mean.
         temper: multiplies both; 0 gives every ticket to the arm with the largest mean.
     """
 
@@ -59,17 +60,17 @@ class CellBeliefs:
     owners: Int64
     mean: Float32
     deviation: Float32
-    doubt: Float32
+    vendor_deviation: Float32
     temper: float
 
     def digest(self) -> bytes:
-        """32 bytes that stand for all of it; they key its draws."""
-        sizes = (self.cell, len(self.pool), len(self.doubt))
+        """Digest of all values (32 bytes), which is the key of its draws."""
+        sizes = (self.cell, len(self.pool), len(self.vendor_deviation))
         head = b"".join(size.to_bytes(8, "little") for size in sizes) + np.float64(self.temper).tobytes()
         hasher = blake2b(head, digest_size=DIGEST_BYTES, person=b"hush-pdap-cell")
         for whole in (self.pool, self.owners):
             hasher.update(whole.astype("<i8").tobytes())
-        for number in (self.mean, self.deviation, self.doubt):
+        for number in (self.mean, self.deviation, self.vendor_deviation):
             hasher.update(number.astype("<f4").tobytes())
         return hasher.digest()
 
@@ -81,14 +82,14 @@ def draw_tickets(beliefs: CellBeliefs, digest: bytes) -> Int64:
         beliefs: of the cell.
         digest: theirs.
     """
-    arms, vendors = len(beliefs.pool), len(beliefs.doubt)
+    arms, vendors = len(beliefs.pool), len(beliefs.vendor_deviation)
     words = np.empty((TICKETS, arms + vendors), dtype="<u2")
     # The key stands for this row alone and is used once, so nonce and counter begin at zero.
     Cipher(ChaCha20(digest, bytes(16)), mode=None).encryptor().update_into(bytes(words.nbytes), words.data.cast("B"))
     normals = _normals()
     scores = normals[words[:, :arms]]
     scores *= beliefs.deviation
-    scores += (normals[words[:, arms:]] * beliefs.doubt)[:, beliefs.owners]
+    scores += (normals[words[:, arms:]] * beliefs.vendor_deviation)[:, beliefs.owners]
     scores *= np.float32(beliefs.temper)
     scores += beliefs.mean
     return np.sort(beliefs.pool[scores.argmax(axis=1)])
@@ -104,7 +105,7 @@ def _normals() -> Float32:
 
 
 def ticket_counts(tickets: Int64) -> Int64:
-    """For each ticket how many of its row's tickets have its arm: int64 (rows, 256), for sorted rows."""
+    """For each ticket the number of tickets of its row with the same arm: int64 (rows, 256), for sorted rows."""
     return np.stack([np.repeat(*_runs(row)) for row in tickets]) if len(tickets) else tickets.copy()
 
 

@@ -1,1 +1,1 @@
-"""P-DAP: the counters, which alone hold rewards."""
+"""P-DAP: the counters. No other role holds rewards."""

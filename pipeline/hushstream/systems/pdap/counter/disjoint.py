@@ -1,8 +1,8 @@
-"""That no outcome is in two blocks, shown from the logs alone: a second account of what a counter did.
+"""Checks from the logs alone that no outcome is in two blocks, independently of the counter's code.
 
-The counter's own records are recomputed by the counter's own code, which would repeat a mistake of its own. Here every
-outcome is followed by its name instead: it is taken by at most one block of its arm, of a cell above it, and a block
-has exactly as many outcomes as wait there. So the blocks are disjoint sets of outcomes, whatever code made them.
+`verify` recomputes a counter's records with the counter's own code, and would repeat its mistakes. This check follows
+every outcome by its name instead: at most one block takes it, of its arm and of a cell above it, and a block has
+exactly the number of outcomes that wait there. So the blocks are disjoint sets of outcomes, whatever code made them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Place = tuple[int, int]
 
 
 def overlaps(system: PdapSystem, home: int, logs: Logs, party: str = "") -> Iterator[tuple[int, str]]:
-    """Where a counter put an outcome in a second block, or one that never came: (offset in its journal, why).
+    """Blocks with an outcome that is in another block, or never came: (offset in the journal, reason).
 
     Args:
         system: the deployment.
@@ -63,7 +63,7 @@ def overlaps(system: PdapSystem, home: int, logs: Logs, party: str = "") -> Iter
 
 
 def _windows(journal: Records) -> Iterator[tuple[int, int, int, int]]:
-    """Of each journal record that counts: its offset, its window and the range of its input."""
+    """Offset, window and input range of each journal record that counts."""
     sequence, position = 0, 0
     for record in journal.records[1:]:
         fields = codec.decode(record.value)[1]
@@ -74,7 +74,7 @@ def _windows(journal: Records) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _released(logs: Logs, number: int) -> Mapping[int, list[tuple[Place, int]]]:
-    """The blocks of each window, deepest first; what was sent again is told by its name."""
+    """The blocks of each window, deepest first; repeated records are recognised by their name."""
     found: dict[int, list[tuple[Place, int]]] = {}
     known = set()
     for record in logs.part(("releases", 0)).records:
@@ -89,7 +89,7 @@ def _released(logs: Logs, number: int) -> Mapping[int, list[tuple[Place, int]]]:
 
 
 class _Waiting:
-    """Outcomes that are in no block yet, by arm and cell; each name counts once, however long ago it came."""
+    """Outcomes that are in no block yet, by arm and cell. Each name counts once, at any time."""
 
     def __init__(self, system: PdapSystem, number: int) -> None:
         self._system, self._number = system, number
@@ -99,7 +99,7 @@ class _Waiting:
         self._by_arm: dict[int, dict[int, int]] = {}
 
     def come(self, value: bytes) -> None:
-        """A record of the counter's input; what it refuses is in no block."""
+        """Take a record of the counter's input; refused outcomes are in no block."""
         try:
             name, fields = codec.decode(value, frozenset({"Outcomes", "Seal", "Tick"}))
             if name == "Outcomes" and self._of_this_counter(fields):
@@ -108,7 +108,7 @@ class _Waiting:
             return
 
     def take(self, cell: int, arm: int) -> int:
-        """Take what waits below a cell; gives how many outcomes."""
+        """Take the outcomes that wait below a cell; returns their number."""
         there = self._by_arm.get(arm, {})
         if not there:
             return 0

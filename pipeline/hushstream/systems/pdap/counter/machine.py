@@ -1,19 +1,18 @@
-"""The counter role: outcomes in clear come in, disjoint noised blocks go out (its own zone).
+"""The counter role, in a zone of its own: it reads outcomes in clear, and releases disjoint noised blocks.
 
-A window closes when so many outcomes are in, so much log time after its first one, or at a phase end: all public; it
-takes whole records. What is released is a function of the outcomes as a set, of the key and of the journal's genesis:
-rows are put in the order of their names, so it does not matter how the partitions of learners raced. Epsilon is paid
-once, with the first record of an epoch of noise, however many windows follow: each outcome is in one block
+A window closes after a number of outcomes, after a log time since its first outcome, or at a phase end. All of these
+are public. It takes whole records. The release is a function of the set of outcomes, the key and the journal's genesis:
+rows are sorted by name, so the order in which partitions of learners arrive does not matter. Epsilon is paid once, with
+the first record of a noise epoch, for any number of windows, because each outcome is in one block
 (`hushstream.systems.pdap.counter.pending`).
 
-Where inputs changed under the journal (`hushstream.engine.releasing`), outcomes that the record may have released go on
-waiting, and may be released a second time: under noise of the next epoch, which pays its price again. Noise is named by
-all outcomes until then, so a journal that was rolled back meets other noise by itself, or has the same outcomes.
+If inputs have changed under the journal (`hushstream.engine.releasing`), outcomes that the record may have released go
+on waiting, and may be released a second time, under the noise of the next epoch, which pays its price again. The noise
+address depends on all outcomes so far. So a journal that was rolled back either draws other noise, or has the same
+outcomes. An epoch that a key rotation begins takes the waiting outcomes, none of which was released.
 
-An epoch that a key rotation begins takes what waits, none of which was released.
-
-A vendor that retires an item, or offers one, closes the window too: its record is passed on behind the release. It
-changes nothing here: what was shown before counts when its outcome comes.
+A vendor that retires or offers an item also closes the window; its record is forwarded after the release. It changes
+nothing in the counter: outcomes of items that were shown before still count.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ from hushstream.systems.pdap.topics import COUNTER_ZONE
 _KINDS = frozenset({"Outcomes", "ArmChange", "Seal", "Tick"})
 
 COUNT, SEAL = "count", "seal"
-"""As records have it: at once, by what the log says (so many outcomes, so much log time, a change of the catalogue); or
-with the end of a phase."""
+"""What closed a window, as in records: COUNT at once (number of outcomes, log time, or a change of the catalogue), or
+SEAL at the end of a phase."""
 
 
 class Closing(NamedTuple):
@@ -59,7 +58,7 @@ class Closing(NamedTuple):
 
     Attributes:
         by: `COUNT` or `SEAL`.
-        change: the record that changes the catalogue, if that is what does.
+        change: the record that changes the catalogue, if it closes the window.
     """
 
     by: str
@@ -94,7 +93,8 @@ class BlockCounterMachine(ReopeningRole):
         """Log time of the first outcome of the open window, if it has any."""
         self.phase_ends = PhaseEnds(system.origins)
         self.known = KnownIds()
-        """Names of outcomes for life: who dies after a release sends again whatever others have sent since."""
+        """Names of all outcomes ever: a sender that died after a release sends its outcomes again, at any later
+        time."""
         self.counter = Counter(system.config, system.noise(key, b"", 0, self.number))
 
     def start(self, genesis: bytes) -> None:
@@ -113,7 +113,7 @@ class BlockCounterMachine(ReopeningRole):
         return self.finished(slices, gathered)
 
     def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """See `Reopens.reopen`: what the record may have released goes on waiting, for the next epoch."""
+        """See `Reopens.reopen`: outcomes that the record may have released wait for the next epoch."""
         fields = self.chain.accept(value, self.committed())
         gathered = Gathered(self)
         for one in self.read(slices, _KINDS):
@@ -126,7 +126,10 @@ class BlockCounterMachine(ReopeningRole):
     # One record.
 
     def _take(self, one: Read, gathered: Gathered) -> Closing | None:
-        """Take one record; what closes the window with it. Outcomes that come late for their window join it still."""
+        """Take one record; returns what closes the window with it, if anything.
+
+        Late outcomes still join the open window.
+        """
         record, name, fields, reason = one
         closing = None
         try:
@@ -148,7 +151,7 @@ class BlockCounterMachine(ReopeningRole):
         return closing or (Closing(COUNT) if late or self.counter.capacity_left <= 0 else None)
 
     def _end_phase(self, fields: dict[str, Any], gathered: Gathered) -> Closing | None:
-        """The end of a phase is passed on, so a window closes though it is empty."""
+        """Take a phase end. It is forwarded, so even an empty window closes."""
         complete = self.phase_ends.note(fields["origin"], fields["phase"])
         if complete is None:
             raise Refused(Refusal.UNKNOWN_ORIGIN)
@@ -197,7 +200,7 @@ class BlockCounterMachine(ReopeningRole):
             gathered.counts[Outcome.REWARD_TAKEN] += len(taken)
 
     def _settle(self, gathered: Gathered) -> None:
-        """What came counts for certain: its names are known again."""
+        """Remember the names of the input, because it now counts."""
         for name in gathered.ids:
             self.known.add(bytes.fromhex(name))
         gathered.ids.clear()
@@ -205,7 +208,7 @@ class BlockCounterMachine(ReopeningRole):
     # One window.
 
     def _release(self, closed: Closing, high: int, gathered: Gathered) -> None:
-        """Release the open window, which closed with the input below ``high``; what may not be goes on waiting."""
+        """Release the open window, which closed with the input below ``high``; withheld outcomes go on waiting."""
         releases, counter = self.releases, self.counter
         if releases.opens_epoch():
             # What waits is noised anew, for the first or a second time.
@@ -236,7 +239,7 @@ class BlockCounterMachine(ReopeningRole):
             self.open_noise()
 
     def open_noise(self) -> None:
-        """Noise what waits under this epoch."""
+        """Use the noise of this epoch for waiting outcomes."""
         key, nonce = self.releases.key, self.releases.nonce
         self.counter.noise = self.system.noise(key, nonce, self.releases.epoch.number, self.number)
 
@@ -252,13 +255,13 @@ class BlockCounterMachine(ReopeningRole):
         return [Output("releases", 0, self.chain.encode("BlockRelease", fields)) for fields in parts]
 
     def _entry(self, window: int, asked: Asked) -> tuple[Output, ...]:
-        """The ledger's copy of the debit that opened a charge, or of nothing, where its price was refused."""
+        """The ledger's copy of the debit that opened a charge, which is empty if its price was refused."""
         if not asked.opens:
             return ()
         return (self.debited(self._release_id(window, 0), asked, of_party("ledger", self.vendor)),)
 
     def _passed_on(self, closed: Closing) -> tuple[Output, ...]:
-        """The end of a phase, or a change of the catalogue, for the aggregator."""
+        """The phase end, or the change of the catalogue, that is forwarded to the aggregator."""
         if closed.change is not None:
             return (Output("releases", 0, self.chain.encode("ArmChange", closed.change)),)
         if closed.by != SEAL:
@@ -284,15 +287,15 @@ class BlockCounterMachine(ReopeningRole):
 
     @property
     def draws_ahead(self) -> bool:
-        """See `ReleasingRole.draws_ahead`: all outcomes are in the name of the noise."""
+        """See `ReleasingRole.draws_ahead`: the noise address depends on all outcomes."""
         return False
 
     @property
     def waits(self) -> bool:
-        """Whether log time may close the window: one without outcomes releases nothing that the one before did not."""
+        """Whether log time may close the window; an empty window has nothing new to release."""
         return self.counter.open_outcomes > 0
 
     def tick(self, idle_ms: int) -> Output | None:
-        """See `Ticks.tick`: while a window with outcomes waits for its end."""
+        """See `Ticks.tick`: while a window with outcomes is open."""
         open_ms = self.system.open_ms
         return self.tick_record() if open_ms is not None and self.waits and idle_ms >= open_ms else None

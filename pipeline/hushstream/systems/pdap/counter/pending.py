@@ -1,4 +1,4 @@
-"""The counter: outcomes in, disjoint noised blocks out. It alone holds rewards.
+"""The counter: makes disjoint noised blocks of outcomes. It alone holds rewards.
 
 Every outcome enters one pending (cell, arm): the cell that served its context, the arm that was shown. At the close of
 a window `blocks.close` forms blocks; each is released once, as (n, s + noise), and its outcomes are forgotten.
@@ -60,17 +60,17 @@ class Counter:
 
     Attributes:
         window: the number of the open window.
-        taken: outcomes that were ever taken; public.
+        taken: number of outcomes ever taken; public.
         noise: of the epoch.
         history: digest of all outcomes of closed windows.
     """
 
     def __init__(self, config: PdapConfig, noise: BlockNoise) -> None:
-        """Before the first outcome.
+        """Begin before the first outcome.
 
         Args:
             config: of the deployment.
-            noise: keyed, but in audits.
+            noise: keyed, except in audits.
         """
         self.window = 0
         self.taken = 0
@@ -95,7 +95,7 @@ class Counter:
         return self.taken - self._opened_at
 
     def _open_at(self, taken: int) -> None:
-        """A window opens when so many outcomes were taken."""
+        """The number of taken outcomes at which the open window began."""
         self._opened_at, self._closes_at = taken, self._config.schedule.after(taken)
 
     def take(self, outcomes: Outcomes) -> None:
@@ -118,10 +118,10 @@ class Counter:
         self.taken += len(outcomes)
 
     def close(self, window: int) -> Release:
-        """Close the open window and release its blocks; what is too small goes on waiting.
+        """Close the open window and release its blocks; outcomes of blocks that are too small go on waiting.
 
         Args:
-            window: its number; whoever drives the counter says when, by public facts alone.
+            window: its number; the caller decides by public facts alone when it closes.
 
         Raises:
             PdapError: it is not the open one: a window closes once.
@@ -135,12 +135,12 @@ class Counter:
         return Release(window, noised, arrived, arrivals, int(arrivals.sum()))
 
     def withhold(self) -> None:
-        """Close the open window without a release: all of it goes on waiting."""
+        """Close the open window without a release; all outcomes go on waiting."""
         self._pending = self.pending
         self._next()
 
     def _next(self) -> tuple[Int64, Int64]:
-        """Open the next window; gives where contexts arrived in this one, and how many."""
+        """Open the next window; returns the cells in which contexts arrived in this one, and their numbers."""
         # Of all outcomes ever, not of the blocks alone: two histories with other events and equal sums would else
         # meet one noise, and show that their sums are equal. In the order of names, so that it does not matter how
         # those who send outcomes raced.
@@ -178,11 +178,11 @@ class Counter:
 
     @property
     def pending(self) -> Blocks:
-        """What waits: one row for each (cell, arm), exact sums; as sensitive as the rewards."""
+        """The waiting outcomes: one row for each (cell, arm) with exact sums; as sensitive as the rewards."""
         return gathered([self._pending, *self._fresh])
 
     def require(self, outcomes: Outcomes) -> None:
-        """Refuse outcomes that cannot be.
+        """Refuse invalid outcomes.
 
         Raises:
             PdapError: a column, cell, arm or reward; the message repeats no reward.

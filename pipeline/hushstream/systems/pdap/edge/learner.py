@@ -1,11 +1,10 @@
-"""The learner role of P-DAP: answers by the tickets of the last published model, joins rewards, passes outcomes on.
+"""The learner role of P-DAP: answers by the tickets of the last published model, joins rewards, and sends outcomes on.
 
-No click is seen by what chooses: an answer is a function of the context's cell, of a model made of releases alone, and
-of a keyed coin of the event. A learner serves the users of one vendor, which contexts name as their track; it reads no
-other vendor's contexts or clicks.
-The outcome of a decision leaves when it has settled (`hushstream.engine.learner.awaiting`), to the counter of its home,
-or to the one counter. Where the chosen arm is another vendor's, a forward tells that vendor: the cell, never the
-context.
+Choices do not depend on clicks: an answer is a function of the context's cell, of a model made from releases alone, and
+of a keyed random number of the event. A learner serves the users of one vendor, which contexts name as their track; it
+reads no other vendor's contexts or clicks. The outcome of a decision leaves when it has settled
+(`hushstream.engine.learner.awaiting`), to the counter of its home, or to the one counter. If the chosen arm is another
+vendor's, a forward tells that vendor the cell, but never the context.
 """
 
 from __future__ import annotations
@@ -66,12 +65,12 @@ class PathContexts(DecodedContexts):
 
 
 class MayShow(NamedTuple):
-    """What may be shown where items have names, under one model and one version of the vendor's catalogue.
+    """Arms that may be shown if items have names, under one model and one version of the vendor's catalogue.
 
     Attributes:
-        versions: of both.
-        named: (arms,) of what a context names.
-        by_default: (arms,) where a context names nothing; None for whatever has tickets.
+        versions: versions of both.
+        named: (arms,) for a context that names items.
+        by_default: (arms,) for a context that names none; None for all arms with tickets.
     """
 
     versions: tuple[int, int]
@@ -80,7 +79,7 @@ class MayShow(NamedTuple):
 
 
 class OpenRow(NamedTuple):
-    """A decision whose reward is awaited: when, for whom, what and where, and what feedback has said so far."""
+    """A decision that waits for its reward: log time, user, arm, cells, and the feedback so far."""
 
     decided_ms: int
     user: str
@@ -161,16 +160,16 @@ class PdapLearnerMachine(DecisionRole):
         self._may_show: MayShow | None = None
 
     def outcome_name(self, user: str, event_id: str) -> bytes:
-        """16 opaque bytes that stand for the outcome of a user's event, for its counter alone.
+        """An opaque name of the outcome of a user's event, 16 bytes, for its counter alone.
 
-        No journal is in it: whoever begins one anew, and sends again what the lost one had sent, sends it under the
-        same name, which the counter takes once. Names of two events of one user have nothing in common.
+        It does not depend on the journal. So a new journal that sends outcomes of a lost one again uses the same names,
+        and the counter takes each once. Names of two events of one user cannot be linked.
         """
         of = (self.system.config.deployment, self.vendor, user, event_id)
         return self.key.digest("outcome", *(name.encode() for name in of))
 
     def forward_name(self, event_id: str) -> bytes:
-        """16 opaque bytes that stand for the forward of an event, for the serving vendor alone."""
+        """An opaque name of the forward of an event, 16 bytes, for the serving vendor alone."""
         return self.key.digest("forward", self.chain.genesis_nonce, event_id.encode())
 
     # A batch, from its first turn to its journal record.
@@ -189,7 +188,7 @@ class PdapLearnerMachine(DecisionRole):
         return self.end_decisions(batch, POLICY)
 
     def _take(self, batch: Batch) -> None:
-        """Take everything in a batch in its turn; forwards leave with their batch."""
+        """Take all inputs of a batch in order; forwards are sent with their batch."""
         forwards: dict[int, list[Forward]] = {}
         for item in batch.in_order(self.now_ms):
             if isinstance(item, Contexts):
@@ -227,7 +226,7 @@ class PdapLearnerMachine(DecisionRole):
     # Clicks.
 
     def _feed(self, click: FeedbackRow, part: InputSlice, batch: Batch) -> None:
-        """Join one piece of feedback to its decision, or let it wait for it."""
+        """Join one piece of feedback to its decision, or store it until the decision comes."""
         row, past = self.open.get(click.event_id), self.past.get(click.event_id)
         if row is not None:
             self.open.join(row, click, part, batch, self._bad_reward(click))
@@ -241,14 +240,14 @@ class PdapLearnerMachine(DecisionRole):
             batch.too_late(click)
 
     def _bad_reward(self, click: FeedbackRow) -> str | None:
-        """Why a reward cannot count, if it cannot."""
+        """Why a reward is refused, if it is."""
         good = not click.rewarded or self.system.requests.good_reward(click.reward)
         return None if good else PdapRefusal.REWARD_OFF_LEVELS
 
     # Contexts.
 
     def _context(self, decoded: DecodedContexts, row: int, forwards: dict[int, list[Forward]], batch: Batch) -> None:
-        """Answer one context, or refuse it; log time has come as far as it."""
+        """Answer one context, or refuse it, after log time has advanced to it."""
         event_id = decoded.columns.event_ids[row]
         waiting = self.open.get(event_id)
         past = self.past.get(event_id) if waiting is None else _past_of(waiting)
@@ -291,9 +290,10 @@ class PdapLearnerMachine(DecisionRole):
                 self._feed(click, batch.earlier, batch)
 
     def _eligible(self, mask: bytes) -> Bools | None:
-        """(arms,) what may be shown to a context that names these arms, or none; None for whatever has tickets.
+        """The arms that may be shown to a context that names these arms, or none: (arms,).
 
-        What a vendor retires it shows no more from then on, whatever the last model says.
+        None for all arms with tickets. An arm is not shown any more after its vendor has retired it, whatever the last
+        model says.
         """
         eligible = eligible_mask(mask, self.arms) if mask else None
         if self.items is None:
@@ -318,7 +318,7 @@ class PdapLearnerMachine(DecisionRole):
         return self._may_show
 
     def _stranger(self, user: str) -> Refusal | None:
-        """Why nothing is taken of a user here, if they are none of this partition's."""
+        """Why a user's record is refused, if this is not their home partition."""
         return None if self.is_home_of(user) else Refusal.FOREIGN_USER
 
     # Log time, and rows that leave.
@@ -332,7 +332,7 @@ class PdapLearnerMachine(DecisionRole):
     # Changes of the catalogue, phase ends, and rows that leave.
 
     def _change_item(self, changed: Changed, batch: Batch) -> None:
-        """The vendor changes its catalogue: its first partition passes it on to where models are made."""
+        """Forward a change of the vendor's catalogue to the aggregator; the first partition does it."""
         found = self.take_item(changed, batch)
         if found is not None and self.partition == 0:
             arm = self.system.catalogues[self.vendor].arms[found.row]
@@ -340,7 +340,7 @@ class PdapLearnerMachine(DecisionRole):
             self._to_counter("ArmChange", fields, batch)
 
     def _end_phase(self, phase: int, batch: Batch) -> None:
-        """Send all rows, and pass the phase end on."""
+        """Send all rows, and forward the phase end."""
         self._send(self.open.all_settled(batch), batch)
         fields = {
             "phase": phase,
@@ -351,12 +351,12 @@ class PdapLearnerMachine(DecisionRole):
         self._to_counter("Seal", fields, batch)
 
     def _forget(self, user: str) -> None:
-        """Drop the open rows: nothing of what is awaited will count."""
+        """Drop a user's open rows, so that they never count."""
         self.open.drop(user)
         self.forget_events(user)
 
     def _send(self, settled: Sequence[tuple[str, OpenRow]], batch: Batch) -> None:
-        """Rows that have settled go to the counter."""
+        """Send settled rows to the counter."""
         for first in range(0, len(settled), MAX_ROWS_A_RECORD):
             self._send_some(settled[first : first + MAX_ROWS_A_RECORD], batch)
 
@@ -399,7 +399,7 @@ def _past_of(row: OpenRow) -> PastDecision:
 
 
 def cold_serving(system: PdapSystem, key: Key) -> Serving:
-    """What stands before the first version: the tickets that follow from the configuration alone."""
+    """The model before the first version: tickets from the configuration alone."""
     serving = Serving(system.config.grid, key)
     serving.apply(Aggregate(system.config).publish())
     return serving

@@ -1,14 +1,16 @@
-"""The aggregator role of P-DAP: from released blocks and public arrivals to versions of tickets.
+"""The aggregator role of P-DAP: makes versions of tickets from released blocks and public arrivals.
 
-Each release that a count closed gives one version. Releases that end a phase wait until all counters have ended it, and
-enter in the order of their counters, so that the version does not depend on how the counters raced.
+Each release of a window that a count closed gives one version. Releases at a phase end wait until all counters have
+ended the phase, and are taken in the order of their counters. So the version does not depend on the order in which
+counters arrive. Changes of the catalogue that arrive together give one version: a version makes all tickets anew, and
+a thousand items may come at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, ClassVar
+from typing import Any
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.learner.models import aggregator_identity
@@ -19,7 +21,7 @@ from hushstream.engine.refusals import Refused
 from hushstream.engine.state.declared import Flat, State, boolean, listed
 from hushstream.schemas import codec
 from hushstream.schemas.reasons import Reason
-from hushstream.systems.pdap.algorithm.aggregate import AGGREGATE, Aggregate, ModelUpdate
+from hushstream.systems.pdap.algorithm.aggregate import AGGREGATE, Aggregate
 from hushstream.systems.pdap.algorithm.outcomes import Release
 from hushstream.systems.pdap.cells import PdapError
 from hushstream.systems.pdap.deployment import TRACK, PdapSystem
@@ -42,7 +44,6 @@ class PdapAggregatorMachine(PublishingRole):
         as_stated=boolean(),
         waiting=listed("bytes"),
     )
-    derived: ClassVar[Mapping[str, str]] = {"update": "read once, for the record that publishes it"}
     system: PdapSystem
 
     def __init__(self, system: PdapSystem, track: int) -> None:
@@ -52,29 +53,31 @@ class PdapAggregatorMachine(PublishingRole):
         super().__init__(system, identity, "TicketModel", ("releases", track), SERVER_ZONE, origins)
         self.as_stated = True
         self.aggregate = Aggregate(system.config)
-        self.update: ModelUpdate = self.aggregate.publish()
-        """The newest version; the one before any release follows from the configuration, and is not published."""
+        # Nobody is sent the first version: it follows from the configuration.
+        self.aggregate.publish()
         self.waiting: list[bytes] = []
-        """Records of releases that did not enter yet: parts of one, and what waits for the end of its phase."""
+        """Records of releases that were not taken yet: parts of a release, and releases that wait for a phase end."""
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
-        """See `Machine.fold`: a version for each release that a count closed, change of the catalogue, and phase."""
-        gathered = Gathered(self)
-        for record, name, fields, reason in self.read(slices, _KINDS):
-            due = False
+        """See `Machine.fold`: a version for each release that a count closed, run of changes of items, and phase."""
+        gathered, due = Gathered(self), False
+        read = self.read(slices, _KINDS)
+        for place, (record, name, fields, reason) in enumerate(read):
             try:
                 if reason:
                     raise Refused(reason)
                 if name == "Seal":
-                    due = self.ends_phase(fields, gathered) and self._phase_ended()
+                    due |= self.ends_phase(fields, gathered) and self._phase_ended()
                 elif name == "ArmChange":
-                    due = self._on_change(fields, gathered)
+                    due |= self._on_change(fields, gathered)
                 else:
-                    due = self._on_release(fields, record, gathered)
+                    due |= self._on_release(fields, record, gathered)
             except Refused as error:
                 gathered.refuse(error.reason, record)
-            if due:
+            # A change comes behind the release of the window that it closed: two records are ahead of the next one.
+            if due and all(one.name != "ArmChange" for one in read[place + 1 : place + 3]):
                 self.publish(record.offset + 1, self._version(), gathered)
+                due = False
         return self.finished(slices, gathered)
 
     def _on_release(self, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> bool:
@@ -96,24 +99,25 @@ class PdapAggregatorMachine(PublishingRole):
         return True
 
     def _on_change(self, fields: dict[str, Any], gathered: Gathered) -> bool:
-        """A version follows at once: nobody waits for the next release to be rid of an arm."""
+        """Take a change of an arm.
+
+        A version is due at once, so that a retired arm is not shown until the next release.
+        """
         try:
             changed = self.aggregate.change(fields["arm"], offered=fields["offered"])
         except PdapError:
             raise Refused(Reason.UNKNOWN_ARM) from None
         gathered.counts[ARM_CHANGED] += 1
-        if changed:
-            self.update = self.aggregate.publish()
         return changed
 
     def _phase_ended(self) -> bool:
-        """All counters have ended the phase: what waits for that enters."""
+        """Take the waiting releases, after all counters have ended the phase."""
         self._enter(lambda found: found["phase"] <= self.phase_ends.complete)
         return True
 
     def _version(self) -> dict[str, Any]:
-        """What the next version holds beside head and number."""
-        columns = model_fields(self.update, self.system.config.arms)
+        """The fields of the next version without head and number."""
+        columns = model_fields(self.aggregate.publish(), self.system.config.arms)
         return {
             "line": TRACK,
             **columns,
@@ -123,10 +127,10 @@ class PdapAggregatorMachine(PublishingRole):
         }
 
     def _require(self, fields: Mapping[str, Any]) -> None:
-        """Refuse a release that could not be of this deployment.
+        """Refuse a release that is invalid in this deployment.
 
         Raises:
-            PdapError: says what was expected and what came.
+            PdapError: says what was expected and what was given.
         """
         config, found = self.system.config, parse_part(fields)
         config.grid.require(found.blocks.cells)
@@ -137,7 +141,7 @@ class PdapAggregatorMachine(PublishingRole):
             raise PdapError("release: expected arms and a counter of this deployment, got others")
 
     def _enter(self, due: Callable[[Mapping[str, Any]], bool]) -> None:
-        """Fold the releases that are due, in the order of their counters and windows, and make the next version."""
+        """Fold the releases that are due, in the order of their counters and windows."""
         records = [(codec.decode(value)[1], value) for value in self.waiting]
         self.waiting = [value for fields, value in records if not due(fields)]
         whole: dict[tuple[int, int], list[Release]] = {}
@@ -146,4 +150,3 @@ class PdapAggregatorMachine(PublishingRole):
                 whole.setdefault((fields["counter"], fields["window"]), []).append(parse_part(fields))
         for _, parts in sorted(whole.items(), key=itemgetter(0)):
             self.aggregate.fold(whole_release(parts))
-        self.update = self.aggregate.publish()

@@ -1,1 +1,1 @@
-"""PDOL's gradients, counters, gossip and local learners: what is computed, without roles."""
+"""PDOL's computations without roles: gradients, counters, gossip and local learners."""

@@ -1,4 +1,4 @@
-"""From releases to the published model, by whoever needs it: post-processing of releases and public counts.
+"""Makes the published model from releases: post-processing of releases and public counts.
 
     a_i = T_i / (T_i + n (sigma f)^2)      T_i slots in the release of counter i, (sigma f Delta)^2 its noise's variance
     A = a / max a
@@ -7,8 +7,9 @@
     w_j = R soft(G_j, c s) / sqrt(H_j),    s = sigma f Delta ||A||_2
 
 Dual averaging with the steps of AdaGrad (Xiao 2010; Duchi, Hazan, Singer 2011), on noised sums; a_i is the share of
-information in a sum of T_i unit vectors under noise of energy n (sigma f Delta)^2, so counters with little to say are
-muted. Frozen counters are counters like any other; those of one domain are all full, so they have one weight and sum.
+information in a sum of T_i unit vectors under noise of energy n (sigma f Delta)^2, so counters with little information
+have a small weight. Frozen counters are treated as all others; those of one domain are all full, so they have the same
+weight and one sum.
 
 *The model is the same on every machine.* A_i is a whole number of 2^-16, G a sum of int64 products: exact, in any
 order. The rest is additions, products, quotients and square roots of single doubles, each of which IEEE 754 fixes,
@@ -37,22 +38,22 @@ _ONE = 1 << WEIGHT_BITS
 
 
 class Taken(Enum):
-    """What became of a release."""
+    """The outcome of a release."""
 
     TAKEN = "taken"
     STALE = "stale"
-    """An earlier one of the same counter than was taken already, or that one again."""
+    """A release of the same counter that is not later than the last one taken."""
     SCREENED = "screened"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
-    """What is published.
+    """The published model.
 
     Attributes:
-        version: from 0, whose weights are all 0.
+        version: from 0, with all weights 0.
         weights: int32 (n,) in units of 2^-12.
-        releases: how many releases it is made of.
+        releases: number of releases in it.
     """
 
     version: int
@@ -91,12 +92,12 @@ class Aggregate:
 
     @property
     def due(self) -> bool:
-        """Whether enough releases came for another version.
+        """Whether enough releases have come for another version.
 
-        A domain's second one says that a round is over: where some are dead or their releases lost, the others do not
-        wait for them, as long as half of what is asked for has come. By then the next round is nearly over, too, and
-        its records were met by an old model; so the versions after it wait for seven eighths of what this one had, and
-        each for one more than the one before, until all come again.
+        A second release of a domain shows that a round is over. Then the version does not wait for dead domains or lost
+        releases, if half of the required releases have come. But by then the next round is nearly over, too, and was
+        computed with an old model. So the next version waits for seven eighths of the releases of this one, and each
+        further version for one more, until all domains release again.
         """
         return self._since >= self._expected or self._round_is_over
 
@@ -106,7 +107,7 @@ class Aggregate:
 
     @property
     def _wanted(self) -> int:
-        """Releases to a version when all is well: as configured, but of domains that somebody takes part in."""
+        """Number of releases for a version in normal operation: as configured, of domains with participants."""
         config = self._config
         if config.model.releases_per_version is not None:
             return config.releases_per_version
@@ -114,7 +115,9 @@ class Aggregate:
         return max(1, len(staying))
 
     def on_membership(self, node: int, present: bool) -> None:
-        """A node joins or leaves: what its counter has released stands, and no version waits for one that has left.
+        """Take a node that joins or leaves.
+
+        Releases of its counter stay, and no version waits for a node that has left.
 
         Raises:
             BadRelease: there is no such node.
@@ -125,7 +128,7 @@ class Aggregate:
         self._expected = self._wanted
 
     def on_release(self, release: NodeRelease) -> Taken:
-        """Take a release, unless it is stale or impossibly long.
+        """Take a release, unless it is stale or impossibly large.
 
         Raises:
             BadRelease: a domain, counter or number of leaves that does not exist; values of another type or size.
@@ -153,7 +156,7 @@ class Aggregate:
         return Taken.TAKEN
 
     def publish(self) -> Model:
-        """The next version, out of what was taken so far.
+        """The next version, from the releases so far.
 
         Raises:
             BadRelease: the weighted sum could leave 64 bits, which takes millions of counters.
@@ -170,7 +173,7 @@ class Aggregate:
         return self.model
 
     def _expect(self) -> None:
-        """How many releases the next version waits for; the end of a phase says nothing about it."""
+        """The number of releases that the next version waits for; a phase end does not change it."""
         if self._since >= self._expected:
             self._expected = min(self._wanted, self._expected + 1)
         elif self._round_is_over:
@@ -188,7 +191,7 @@ class Aggregate:
         return current.astype(np.int64), stand.astype(np.int64)
 
     def dump(self) -> dict[str, NDArray[np.generic]]:
-        """Everything that later versions depend on, as arrays by name."""
+        """The state that later versions depend on, as arrays by name."""
         numbers = self._taken, self._since, self._expected, self.screened, self.model.version, self.model.releases
         counts = np.array(numbers)
         return {
@@ -206,7 +209,7 @@ class Aggregate:
         }
 
     def load(self, state: dict[str, NDArray[np.generic]]) -> None:
-        """Take over what `dump` gave.
+        """Restore what `dump` gave.
 
         Raises:
             BadRelease: arrays of another shape or type, or missing ones.
@@ -240,9 +243,9 @@ class Aggregate:
             raise BadRelease("releases: expected a weighted sum within 2^62, got more counters than that takes")
 
     def _freeze(self, domain: int, generation: int) -> None:
-        """The domain's last sum stands; the counter after it begins at nothing.
+        """Keep the domain's last sum; the next counter begins empty.
 
-        It is weighed as a full one, also where its last releases were lost on the way.
+        The sum has the weight of a full counter, even if its last releases were lost.
         """
         if self._leaves[domain]:
             self._frozen[domain] += self._sums[domain]
@@ -269,7 +272,7 @@ _HALF = (1 << _HALF_BITS) - 1
 
 
 def longest(noise: Noise, slots_per_release: int, dimension: int, before: int, after: int) -> int:
-    """The longest that the difference of two releases of a counter may be, in lattice units, rounded up.
+    """Largest norm of the difference of two releases of a counter, in lattice units, rounded up.
 
     Args:
         noise: of the counter.
@@ -284,7 +287,7 @@ def longest(noise: Noise, slots_per_release: int, dimension: int, before: int, a
 
 
 def too_long(difference: NDArray[np.int64], limit: int) -> bool:
-    """Whether a vector is longer than ``limit``, in whole numbers: the same answer on every machine."""
+    """Whether the norm of a vector exceeds ``limit``, in whole numbers: the answer is the same on every machine."""
     if len(difference) and max(int(difference.max()), -int(difference.min())) > limit:
         return True
     # Cut in two halves: squares of both stay exact in 64 bits for up to 2^20 coordinates.

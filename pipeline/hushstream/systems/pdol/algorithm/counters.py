@@ -1,4 +1,4 @@
-"""The counter of a domain, and the figures of its noise that the aggregator goes by.
+"""The counter of a domain, and the figures of its noise that the aggregator uses.
 
 The aggregator's model must be the same on every machine, so these figures are made of additions, multiplications,
 divisions and square roots of single floats, which IEEE 754 fixes, and of exact fractions: no eigenvalues, no libm.
@@ -31,14 +31,14 @@ LARGEST_SUM_BITS = 32
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """What a domain's releases have of noise, for each coordinate, in lattice units.
+    """The noise of a domain's releases, for each coordinate, in lattice units.
 
     Attributes:
         variance: mean variance over the horizon, (sigma f Delta)^2; 0 without noise.
-        steps: l_0, l_1, ...: the noise after t leaves is sum_s l_s z_(t-s) with z of variance ``fresh``; empty where
-            the counter is no such filter.
+        steps: l_0, l_1, ...: the noise after t leaves is sum_s l_s z_(t-s) with z of variance ``fresh``; empty if the
+            counter is no such filter.
         fresh: variance of one z.
-        most: a bound on the variance of the difference of two releases, where ``steps`` is empty.
+        most: a bound on the variance of the difference of two releases, if ``steps`` is empty.
     """
 
     variance: float
@@ -47,7 +47,7 @@ class Noise:
     most: float
 
     def increment(self, before: int, after: int) -> float:
-        """Variance of the noise of the release after ``after`` leaves less that of the one after ``before``."""
+        """Variance of the difference between the noise of the releases after ``after`` and ``before`` leaves."""
         if not self.steps:
             return self.most
         gap = after - before
@@ -135,7 +135,7 @@ def _mean_square(steps: tuple[float, ...]) -> float:
 def counter_address(
     config: PdolConfig, digest: bytes, nonce: bytes, epoch: int, domain: int, generation: int, partition: int = 0
 ) -> NoiseAddress:
-    """Names one counter among all: that of a domain (its cell), and how many it has filled before (its window)."""
+    """The noise address of one counter: its domain (cell), and the number of full counters before it (window)."""
     return NoiseAddress(
         purpose=PURPOSE,
         deployment=config.deployment,
@@ -152,7 +152,7 @@ def counter_address(
 
 
 class Silence:
-    """A source of no noise, for sums of public data."""
+    """A source without noise, for sums of public data."""
 
     def __init__(self, dimension: int) -> None:
         """For leaves of ``dimension`` coordinates."""
@@ -165,7 +165,7 @@ class Silence:
         return np.zeros((len(places), self._dimension), dtype=np.int64)
 
     def streams(self, places: Sequence[tuple[int, ...]], histories: Sequence[bytes]) -> Sequence[KeyedStream]:
-        """See `NodeSource`: there is nothing to draw from."""
+        """See `NodeSource`: there is no noise to draw."""
         raise PdolError(f"sums without noise: expected no draw, got one of {len(places)} nodes")
 
     def histories(self, before: bytes, leaves: NDArray[np.int64], origin: bytes) -> list[bytes]:
@@ -180,7 +180,7 @@ class Counters:
     Attributes:
         plan: see `plan_of`.
         key: the domain's own.
-        address: of its first counter; later ones differ in the window.
+        address: address of its first counter; later ones differ in the window.
         silent: without noise.
     """
 
@@ -196,7 +196,7 @@ class Counters:
         return self.plan.open(self.key, replace(self.address, window=generation))
 
     def restore(self, generation: int, state: bytes) -> Counter:
-        """A counter that `save` put away.
+        """Restore a counter that `save` stored.
 
         Raises:
             BadState: damaged, or of another plan, key or address.
@@ -208,7 +208,7 @@ class Counters:
         return self.plan.restore(self.key, replace(self.address, window=generation), state)
 
     def save(self, generation: int, counter: Counter) -> bytes:
-        """Its state, under a keyed digest where there is noise."""
+        """Its state, with a keyed digest if there is noise."""
         if self.silent:
             return counter.dump()
         return self.plan.save(self.key, replace(self.address, window=generation), counter)

@@ -1,7 +1,7 @@
-"""The edge: from a record in real numbers to a slot in whole ones, or to a null slot.
+"""The edge: converts a record of real numbers to a slot of whole numbers, or to a null slot.
 
-What makes the sensitivity of a record is checked in whole numbers alone: sum q^2 <= 2^24, so ||q||_2 <= 2^12. A float
-norm that rounds to 1 decides nothing. Truncation goes toward zero, so it never lengthens a record.
+The bound for the sensitivity is checked in whole numbers alone: sum q^2 <= 2^24, so ||q||_2 <= 2^12. It does not depend
+on a float norm. Truncation is toward zero, so it never increases the norm of a record.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hushstream.systems.pdol.errors import BadRows
 
 
 class Refusal(IntEnum):
-    """Why a slot is null; zone-private, since it tells of a record's content."""
+    """Why a slot is null; zone-private, because it depends on the record's content."""
 
     TAKEN = 0
     NOT_FINITE = 1
@@ -77,13 +77,13 @@ def quantise(
 
 
 def admit(rows: Rows, dimension: int) -> tuple[Rows, NDArray[np.int8]]:
-    """Slots as they arrive at a node: what breaks a bound is made null. Null slots pass.
+    """Check slots that arrive at a node: a slot that breaks a bound is made null. Null slots pass.
 
     Returns:
         The slots, and a `Refusal` for each, int8 (m,).
 
     Guarantee:
-        Every row that is left has rising indices from 0 to n - 1, a label of 1 or -1 and sum q^2 <= 2^24.
+        Every remaining row has ascending indices from 0 to n - 1, a label of 1 or -1 and sum q^2 <= 2^24.
     """
     why = np.zeros(len(rows), dtype=np.int8)
     empty = rows.lengths == 0

@@ -6,10 +6,10 @@ At round t (from 1) a node holds theta_t and has sent theta~_t = theta_t + noise
     predict sign(w_t . x);  g = -y x where y w_t . x < 1, else 0
     theta_(t+1) = sum_j a_ij theta~_t^j - alpha_t g;  send theta~_(t+1) = theta_(t+1) + Lap(2 alpha_t sqrt(n) / epsilon)
 
-Parameters are whole numbers of 2^-20, so noise on the lattice is all that is sent. alpha_t g is truncated toward zero,
+Parameters are whole numbers of 2^-20, so the noised values are on the lattice, too. alpha_t g is truncated toward zero,
 coordinate by coordinate, so its L1 norm is at most alpha_t sqrt(n) ||q||_2 2^-12 <= alpha_t sqrt(n): two records differ
-by at most twice that, which is the sensitivity here, rounded up. A neighbour that is late is mixed with the parameters
-that it sent last. What this promises, and what it does not, is in `hushstream.systems.pdol.guarantee`.
+by at most twice that, which is the sensitivity here, rounded up. Of a late neighbour the last sent parameters are used.
+The guarantee, and its limits, are in `hushstream.systems.pdol.guarantee`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MARGIN = 1 << (PARAMETER_BITS + LATTICE_BITS)
 def step_of(gossip: GossipConfig, round_number: int) -> int:
     """alpha_t in units of 2^-20, at least one: step / sqrt(t), up to the next eighth of an octave.
 
-    So few sizes of noise are needed, and each is tabled once. Square roots are the same on every machine.
+    So there are few scales of noise, and each needs one table. Square roots are the same on every machine.
     """
     eighths = (round_number**4).bit_length() - 1
     factor = math.sqrt(math.sqrt(math.sqrt(2.0**-eighths)))
@@ -52,12 +52,12 @@ def sensitivity_of(gossip: GossipConfig, round_number: int, dimension: int) -> i
 
 
 def noise_law(gossip: GossipConfig, round_number: int, dimension: int) -> NodeNoise:
-    """The law of the noise on one coordinate of what is sent after a round."""
+    """The law of the noise on one coordinate of the parameters that are sent after a round."""
     return NodeNoise("laplace", *laplace_scale(gossip.epsilon, sensitivity_of(gossip, round_number, dimension)))
 
 
 def gossip_address(config: PdolConfig, digest: bytes, nonce: bytes, epoch: int, node: int, sent: int) -> NoiseAddress:
-    """Names what one node sends after round ``sent``."""
+    """The noise address of a node's parameters after round ``sent``."""
     return NoiseAddress(
         purpose=PURPOSE,
         deployment=config.deployment,
@@ -75,12 +75,12 @@ def gossip_address(config: PdolConfig, digest: bytes, nonce: bytes, epoch: int, 
 def draw_noise(
     law: NodeNoise, keys: Sequence[Key], addresses: Sequence[NoiseAddress], dimension: int
 ) -> NDArray[np.int64]:
-    """What some nodes add to their parameters after a round, int64 (nodes, n), in one pass.
+    """The noise of several nodes' parameters after a round, int64 (nodes, n), in one pass.
 
     Args:
         law: `noise_law` of the round.
         keys: of the nodes.
-        addresses: of what they send.
+        addresses: of their parameters.
         dimension: n.
     """
     streams = [KeyedStream(key, address) for key, address in zip(keys, addresses, strict=True)]
@@ -100,14 +100,14 @@ def require_gossip(config: PdolConfig) -> GossipConfig:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a node made of a record: its label as predicted, and the hinge loss of its score."""
+    """The result of a record: the predicted label, and the hinge loss of the score."""
 
     predicted: int
     loss: float
 
 
 class GossipNode:
-    """One node; its own parameters are as sensitive as its records."""
+    """One node. Its own parameters are as sensitive as its records."""
 
     def __init__(self, node: int, mixing: NDArray[np.int64], config: PdolConfig) -> None:
         """Before its first record.
@@ -129,7 +129,7 @@ class GossipNode:
         self._own = np.zeros(dimension, dtype=np.int64)
 
     def on_parameters(self, neighbour: int, after: int, values: NDArray[np.int64]) -> bool:
-        """Keep what a neighbour (or the node itself) sent after a round, unless it is older than what is known.
+        """Keep the parameters that a neighbour (or the node itself) sent after a round, unless newer ones are known.
 
         Raises:
             BadRelease: no neighbour, or values of another type or size.
@@ -145,7 +145,7 @@ class GossipNode:
         return True
 
     def step(self, rows: Rows, noise: NDArray[np.int64]) -> tuple[Seen, NDArray[np.int64]]:
-        """Predict one record, learn from it, and what is sent.
+        """Predict one record, learn from it, and return the noised parameters to send.
 
         Args:
             rows: one slot; one that breaks a bound counts as null.
@@ -160,7 +160,7 @@ class GossipNode:
         return seen, sent
 
     def follow(self, rows: Rows, sent: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Go through a round again whose parameters went out already, as a restarted node does by its journal.
+        """Repeat a round whose parameters were already sent, when a restarted node replays its journal.
 
         Returns:
             theta_(t+1) before its noise: as sensitive as the records, int64 (n,).
@@ -170,7 +170,7 @@ class GossipNode:
         return own
 
     def mixed(self) -> NDArray[np.int64]:
-        """sum_j a_ij theta~_t^j: sent parameters alone, this node's own among them."""
+        """sum_j a_ij theta~_t^j: the sent parameters of the neighbours and of this node."""
         return np.asarray((self._weights @ self._known) >> MIXING_BITS)
 
     def _go_on(self, own: NDArray[np.int64], sent: NDArray[np.int64]) -> None:
@@ -196,7 +196,7 @@ class GossipNode:
         return b"".join(part.astype("<i8").tobytes() for part in parts)
 
     def load(self, state: bytes) -> None:
-        """Take over what `dump` gave."""
+        """Restore what `dump` gave."""
         held = np.frombuffer(state, "<i8").astype(np.int64)
         neighbours, dimension = self._known.shape
         self.round = int(held[0])
@@ -216,7 +216,7 @@ class GossipNode:
         return np.asarray(np.sign(values) * np.maximum(np.abs(values) - least, 0))
 
     def _source(self) -> NDArray[np.int64]:
-        """Where the gradient is taken."""
+        """The parameters at which the gradient is computed."""
         if self._gossip.gradient_at == "own":
             return self._own
         sent: NDArray[np.int64] = self._known[self._place[self.node]]

@@ -5,9 +5,9 @@ and exact: |w~_j| < 2^31 and sum |q_j| <= 2^12 sqrt(n) keep |z| below 2^63 for n
 
 *Sensitivity.* The loss max(0, 1 - y w.x) has the gradient -y x where y w.x < 1 and 0 elsewhere, at any model: in whole
 numbers -y q where y z < 2^24. So ||g||_2 <= ||q||_2 <= 2^12 for a record, and g = 0 for a null slot. A record instead
-of null moves the sum of gradients by g; a record instead of another by g - g', at most 2^13. This holds for whatever
-model is used, but *that the model itself is the same on both sides* holds only for one that is made of earlier
-releases: see `hushstream.systems.pdol.algorithm.node`.
+of null moves the sum of gradients by g; a record instead of another by g - g', at most 2^13. This holds for any model,
+but *the model itself is the same on both sides* only if it is computed from earlier releases: see
+`hushstream.systems.pdol.algorithm.node`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Graphs over which nodes exchange parameters, and the weights with which they mix them.
+"""Graphs over which nodes exchange parameters, and the weights for mixing them.
 
 Weights are whole numbers of 2^-20 (Metropolis, Hastings): a_ij = 1 / (1 + max(degree i, degree j)) rounded down for
-neighbours, and what is left to one for the node itself. They are symmetric and rows sum to one exactly, so the matrix
-is doubly stochastic without any tolerance.
+neighbours, and the rest to one for the node itself. They are symmetric and rows sum exactly to one, so the matrix is
+exactly doubly stochastic.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def mixing_of(gossip: GossipConfig, nodes: int) -> NDArray[np.int64]:
 
 
 def adjacency_of(graph: GraphName, nodes: int, seed: int = 0) -> NDArray[np.bool_]:
-    """Who is whose neighbour, bool (M, M), symmetric, without loops.
+    """The adjacency matrix, bool (M, M), symmetric, without loops.
 
     Raises:
         BadGraph: there is no such graph of so many nodes.
@@ -61,7 +61,7 @@ def metropolis(adjacency: NDArray[np.bool_]) -> NDArray[np.int64]:
 
 
 def require_mixing(weights: NDArray[np.int64]) -> None:
-    """Refuse weights with which nodes do not agree on the mean.
+    """Refuse weights with which nodes would not converge to the mean.
 
     Raises:
         BadGraph: not square, negative, not doubly stochastic, or not connected.
@@ -96,7 +96,7 @@ def _torus(nodes: int) -> NDArray[np.bool_]:
 
 
 def _regular(nodes: int, seed: int) -> NDArray[np.bool_]:
-    """Four stubs a node, paired at random until no pair is a loop or twice there, and all is connected."""
+    """Four stubs for each node, paired at random until the graph is connected without loops and double edges."""
     if nodes <= REGULAR:
         raise BadGraph(
             f"random-regular: expected more than {REGULAR} nodes, for {REGULAR} neighbours each, got {nodes}"
@@ -110,7 +110,7 @@ def _regular(nodes: int, seed: int) -> NDArray[np.bool_]:
 
 
 def _paired(nodes: int, draw: np.random.Generator) -> NDArray[np.bool_] | None:
-    """One try: stubs are paired in random order, those that fit nowhere are shuffled again while that helps."""
+    """One try: pair stubs in random order, and shuffle unpaired ones again while that helps."""
     graph = np.zeros((nodes, nodes), dtype=bool)
     stubs = np.repeat(np.arange(nodes), REGULAR)
     while len(stubs):

@@ -1,8 +1,8 @@
-"""What a node learns for itself, in the edge zone: its own learner, a correction of the released model, and a vote.
+"""A node's own learning in the edge zone: a learner, a correction of the released model, and a vote.
 
-None of this is released, and nothing released depends on it: predictions of a node follow its records, so they protect
-outsiders alone. Several nodes are served side by side, one record of each at a time; floats are enough here, as no
-other machine has to find the same.
+None of this is released, and no release depends on it. A node's predictions depend on its records, so the guarantee
+holds only against outsiders. Several nodes are computed together, one record of each at a time. Floats are used,
+because no other machine must reproduce the values.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from hushstream.systems.pdol.algorithm.rows import Rows
 from hushstream.systems.pdol.configuration import UNIT, PredictionConfig
 
 EXPERTS = ("constant", "isolated", "released", "offset")
-"""The label seen most, the node's own learner, the published model, and that with a correction by the node."""
+"""The experts: the most frequent label, the node's own learner, the published model, and this model with a correction
+by the node."""
 
 
 class AdaGrad:
-    """Linear learners of the hinge loss with a step for each coordinate (Duchi, Hazan, Singer 2011), one a node."""
+    """Linear learners of the hinge loss with step sizes by coordinate (Duchi, Hazan, Singer 2011), one for each
+    node."""
 
     def __init__(self, nodes: int, dimension: int, rate: float) -> None:
         """All weights 0."""
@@ -35,7 +37,7 @@ class AdaGrad:
         return sums.astype(np.float64)
 
     def learn(self, nodes: NDArray[np.int64], rows: Rows, found: NDArray[np.float64]) -> None:
-        """Step along the gradient of each record whose score ``found`` leaves a loss; nodes are all different."""
+        """Take a gradient step for each record whose score ``found`` has a loss; all nodes are different."""
         signs = np.where(rows.labels * found < 1, -rows.labels, 0).astype(np.float64)
         gradient = np.repeat(signs, rows.lengths) * (rows.values / UNIT)
         moved = gradient != 0
@@ -56,8 +58,8 @@ class AdaGrad:
 class NodePredictors:
     """Fixed share over the experts of each node (Herbster, Warmuth 1998).
 
-    Weights fall by exp(-rate) with a mistake, and a share of all is dealt anew at each record, so that the best expert
-    of late is followed. The label of the larger weight is predicted.
+    A mistake multiplies a weight by exp(-rate), and a share of all weights is redistributed at each record, so that the
+    recently best expert has the largest weight. The prediction is the label with the larger total weight.
     """
 
     def __init__(self, nodes: int, dimension: int, config: PredictionConfig) -> None:
@@ -78,14 +80,14 @@ class NodePredictors:
             model: int32 (n,), the published weights.
 
         Returns:
-            int8 (m, 5): what each of `EXPERTS` says, and the vote.
+            int8 (m, 5): the label of each of `EXPERTS`, and the vote.
         """
         said = self.predict(nodes, rows, model)
         self.learn(nodes, rows, model, said[:, :-1])
         return said
 
     def predict(self, nodes: NDArray[np.int64], rows: Rows, model: NDArray[np.int32]) -> NDArray[np.int8]:
-        """What `step` returns, before anything is learned; labels are not looked at."""
+        """The result of `step`, without learning; labels are not used."""
         released = scores(rows, model) / MARGIN
         alone = self._isolated.scores(nodes, rows)
         corrected = released + self._offset.scores(nodes, rows)
@@ -96,11 +98,11 @@ class NodePredictors:
         return np.concatenate([said, votes[:, None]], axis=1)
 
     def learn(self, nodes: NDArray[np.int64], rows: Rows, model: NDArray[np.int32], said: NDArray[np.int8]) -> None:
-        """Learn from the labels of records that were predicted before.
+        """Learn from the labels of records that were already predicted.
 
         Args:
-            nodes, rows, model: as of `step`.
-            said: int8 (m, 4), what each of `EXPERTS` had said of them.
+            nodes, rows, model: as for `step`.
+            said: int8 (m, 4), the labels that each of `EXPERTS` had predicted.
         """
         alone = self._isolated.scores(nodes, rows)
         corrected = scores(rows, model) / MARGIN + self._offset.scores(nodes, rows)

@@ -1,15 +1,15 @@
-"""A domain's counter of gradients: slots are folded at the published model, and noised running sums leave.
+"""A domain's counter of gradients: it folds slots at the published model, and releases noised running sums.
 
 A domain sums the gradients of B slots (nulls count) in a leaf, closes it, and releases the noised sum of all leaves so
-far. After K leaves the counter has reached its horizon: its last release stands for ever, and a new counter, with noise
-of its own, takes later slots.
+far. After K leaves the counter has reached its horizon: its last release stays for ever, and a new counter with other
+noise takes later slots.
 
 *Guarantee.* rho-zCDP, record against null, for everything that all domains ever release together:
 
 * Let neighbours differ in one slot of one domain, at leaf j of counter c. Given that all releases before leaf j is
   released are the same, the published models up to there are the same, since a model is a function of releases and of
-  public counts alone. So every other slot, of any domain, has the same gradient on both sides (records may have been
-  chosen by whoever saw the releases), and leaf j differs by g with ||g||_2 <= 2^12 (`gradient`).
+  public counts alone. So every other slot, of any domain, has the same gradient on both sides (an adversary who saw the
+  releases may have chosen the records), and leaf j differs by g with ||g||_2 <= 2^12 (`gradient`).
 * Given also that the releases from j on are the same, models, and with them all later gradients, stay the same. So of
   all leaves of all counters just this one differs, by at most 2^12, and the counter's own proof
   (`hushstream.counting.buffered.blt`, `hushstream.counting.counter`) bounds the divergence of its releases,
@@ -19,10 +19,9 @@ of its own, takes later slots.
   over the columns): r_i^2 rho. Where they fall into several counters of the domain, sum r_ic^2 <= r_i^2. Domains have
   independent noise, so rho adds over them: sum_i r_i^2 rho.
 
-*The trap.* All of it rests on the gradient being taken at a model that is made of releases. A gradient at a model that
-holds the domain's own exact sums is another function of the record at every later slot: each of B probes a leaf may
-turn over, and one record moves all later leaves by up to B 2^12. So `fold` takes the published int32 model and has no
-other; the audits hold it to that.
+*A condition.* The proof needs gradients at a model that is computed from releases. With a model that contains the
+domain's own exact sums, one record would change the gradients of all later slots, and so move each later leaf by up to
+B 2^12. So `fold` takes the published int32 model and knows no other; the audits check this.
 """
 
 from __future__ import annotations
@@ -45,13 +44,13 @@ _STATE_HEAD = struct.Struct("<QQ")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeRelease:
-    """What leaves a domain.
+    """A release of a domain.
 
     Attributes:
-        domain: whose.
-        generation: which of its counters, from 0.
-        leaves: leaves in the sum.
-        slots: slots in it, nulls among them: public.
+        domain: number of the domain.
+        generation: number of its counter, from 0.
+        leaves: number of leaves in the sum.
+        slots: number of slots in it with nulls; public.
         values: int64 (n,), the noised sum of gradients in units of 2^-12.
         last: the counter has reached its horizon.
     """
@@ -79,7 +78,7 @@ class NodeState:
 
     @property
     def capacity_left(self) -> int:
-        """Slots that the open leaf still takes; at 0 a release is due."""
+        """Number of slots that still fit into the open leaf; at 0 a release is due."""
         return self._size - self.slots
 
     @property
@@ -91,14 +90,14 @@ class NodeState:
         """Take slots at the published model.
 
         Args:
-            rows: at most `room` slots; those that break a bound count as null.
+            rows: at most `capacity_left` slots; those that break a bound count as null.
             model: int32 (n,), the published weights and nothing else.
 
         Returns:
             A `Refusal` for each slot, zone-private, int8 (m,).
 
         Raises:
-            LeafFull: more slots than there is room for. Nothing is taken then.
+            LeafFull: more slots than fit. Nothing is taken then.
             PdolError: a model of another type or size. Nothing is taken then.
         """
         if len(rows) > self.capacity_left:
@@ -116,10 +115,10 @@ class NodeState:
         """Close the full leaf and release the noised sum so far.
 
         Args:
-            origin: names the events of all slots until now: what is drawn for a leaf is named by it.
+            origin: names the events of all slots so far; it is in the noise address of a leaf.
 
         Raises:
-            LeafFull: the leaf is not full: a release may close on a count of slots alone.
+            LeafFull: the leaf is not full; only the number of slots may close a release.
         """
         if self.capacity_left:
             raise LeafFull(f"release: expected a full leaf of {self._size} slots, got {self.slots}")
@@ -139,24 +138,25 @@ class NodeState:
 
     @property
     def reaches_ahead(self) -> bool:
-        """Whether noise is drawn before what it covers is all there (`Plan.reaches_ahead`)."""
+        """Whether noise is drawn before all its slots have come (`Plan.reaches_ahead`)."""
         return not self._counters.silent and self._counters.plan.reaches_ahead
 
     def drop_leaf(self) -> None:
-        """Forget the open leaf: what it held is out already, or never will be."""
+        """Delete the open leaf: its content was already released, or never will be."""
         self._leaf[:] = 0
         self.slots = 0
 
     def skip(self, leaves: int) -> None:
-        """So many leaves were closed whose content is not known any more: it is out, so the open leaf is dropped."""
+        """Count leaves whose content was released but is no longer known, and delete the open leaf."""
         for _ in range(leaves):
             self.drop_leaf()
             self._counter.add(self._leaf[None])
             self._next_if_full()
 
     def redraw(self, counters: Counters) -> None:
-        """Go on in another counter: what the one before released stands, and later leaves, the open one first, are
-        summed under noise of their own.
+        """Continue in another counter.
+
+        Earlier releases stay, and later leaves, the open one first, are summed under new noise.
 
         Args:
             counters: under another key, or at another address.

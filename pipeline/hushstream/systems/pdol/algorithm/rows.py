@@ -1,4 +1,4 @@
-"""Labelled records as columns of whole numbers, and what a domain remembers of single ones until they are counted."""
+"""Labelled records as columns of whole numbers, and single records that a domain remembers until they are counted."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Rows:
         return Rows(ends, self.indices[places], self.values[places], self.labels[rows])
 
     def without(self, refused: NDArray[np.bool_]) -> Rows:
-        """The same slots, those that are refused made null: how many there are never changes."""
+        """The same slots with refused ones made null; their number never changes."""
         if not refused.any():
             return self
         lengths = np.where(refused, 0, self.lengths)
@@ -82,7 +82,7 @@ class Rows:
 
 
 def null_rows(count: int) -> Rows:
-    """So many null slots."""
+    """A number of null slots."""
     return Rows(
         np.zeros(count + 1, dtype=np.int64),
         np.zeros(0, dtype=np.int32),
@@ -94,7 +94,7 @@ def null_rows(count: int) -> Rows:
 def sums_by_row(products: NDArray[np.int64], indptr: NDArray[np.int64]) -> NDArray[np.int64]:
     """Sum over each row's features, int64 (m,); exact as long as each row's sum fits, empty rows are 0.
 
-    Running sums may wrap around 2^64; their differences do not care.
+    Running sums may wrap around 2^64; their differences are still right.
     """
     running = np.zeros(len(products) + 1, dtype=np.int64)
     np.cumsum(products, out=running[1:])
@@ -112,14 +112,14 @@ class Features(NamedTuple):
 
 
 class Slot(NamedTuple):
-    """A record whose label may still come.
+    """A record that waits for its label.
 
     Attributes:
-        node: where it came.
+        node: its node.
         user: tag of its person.
-        features: None for null: it broke a bound, was beyond the allowance, or was erased.
-        label: 1 or -1; 0 as long as none came.
-        said: int8, what each expert of its node said; empty where nodes have none.
+        features: None for a null slot, which broke a bound, exceeded the allowance, or was erased.
+        label: 1 or -1; 0 until it comes.
+        said: int8, the labels that the node's experts predicted; empty if nodes have none.
     """
 
     node: int
@@ -130,7 +130,7 @@ class Slot(NamedTuple):
 
 
 class Past(NamedTuple):
-    """What was answered for an event, and the tag of whose it is."""
+    """The answer to an event, and the tag of its user."""
 
     user: bytes
     predicted: int

@@ -1,1 +1,1 @@
-"""The roles of those who hold records."""
+"""The roles of record holders."""

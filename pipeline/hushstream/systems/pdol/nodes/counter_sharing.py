@@ -1,10 +1,9 @@
-"""What a domain shares in the sound form: it predicts at the published model, and holds one continual counter.
+"""The sound form of sharing: a domain predicts with the published model, and has one continual counter.
 
-A slot that is counted enters the open leaf with its gradient at the published model; after B slots the noised running
-sum leaves, with a debit. The models of a batch are read before its records, so all of it is predicted at one version.
-
-An epoch is another counter: what the one before released stands, and later leaves, the open one first, are summed under
-noise of their own. No slot is in two counters.
+A counted slot adds its gradient at the published model to the open leaf. After B slots the noised running sum is
+released, with a debit. Models are read before a batch's records, so the whole batch is predicted by one version. A new
+epoch has a new counter: earlier releases stay, and later leaves, the open one first, are summed under new noise. No
+slot is in two counters.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class CounterSharing(DeclaresFields):
         self.model: NDArray[np.int32] = np.zeros(config.records.dimension, dtype=np.int32)
         self.model_version = 0
         self.model_phase = -1
-        """The last phase that the model in use knows of."""
+        """The last phase that the current model contains."""
         nodes = config.nodes_of(partition)
         self.predictors: NodePredictors | None = None
         if config.prediction.place == "node":
@@ -66,7 +65,7 @@ class CounterSharing(DeclaresFields):
         self.node: NodeState
         self._slots = config.slots_of(partition)
         self._first = nodes.start
-        """The domain's nodes are numbered from this one."""
+        """The domain's first node."""
         self._counted: list[Slot] = []
         self._scored: list[int] = []
 
@@ -120,7 +119,7 @@ class CounterSharing(DeclaresFields):
         self._scored = predictions(scores(slots.rows, self.model)).tolist()
 
     def predict(self, slots: Slots, place: int) -> tuple[int, bytes]:
-        """See `Sharing.predict`: by the published model, or by the vote of the node's experts."""
+        """See `Sharing.predict`: by the published model, or by a vote of the node's experts."""
         if self.predictors is None:
             return self._scored[place], b""
         row = slots.rows.part(place, place + 1)
@@ -148,7 +147,7 @@ class CounterSharing(DeclaresFields):
         return True
 
     def flush(self) -> None:
-        """See `Sharing.flush`: what was counted goes into the leaf, in one piece."""
+        """See `Sharing.flush`: adds all counted slots to the leaf at once."""
         if self._counted:
             self.node.fold(labelled(self._counted), self.model)
             self._counted = []

@@ -1,11 +1,10 @@
-"""What a node shares in the form of the paper: it learns for itself, and sends noised parameters to its neighbours.
+"""The paper's form of sharing: a node learns for itself, and sends noised parameters to its neighbours.
 
 A slot that is counted is a round: the node mixes what it and its neighbours have sent, steps along the record's
-gradient, and sends its parameters with noise (`hushstream.systems.pdol.algorithm.gossip`). A neighbour that is late is
-mixed with what it sent last; what one sent after a round that this node has not come to waits for that round.
-
-What is drawn is named by the events until then, by the record and by the state that it meets, so a journal that was
-rolled back meets other noise under other content.
+gradient, and sends its parameters with noise (`hushstream.systems.pdol.algorithm.gossip`). Of a late neighbour the last
+sent parameters are used. Parameters of a round that this node has not reached wait for that round. The noise address
+contains the events so far, the record and the state, so a journal that was rolled back draws other noise for other
+content.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from hushstream.counting.calibration import NodeNoise
 
 _KINDS = frozenset({"Parameters", "Membership", "Seal"})
-_HEARD = record(
+_NEIGHBOUR = record(
     "Neighbour",
     node="int",
     position="long",
@@ -59,38 +58,38 @@ def _law(config: PdolConfig, round_number: int) -> NodeNoise:
 
 
 class Neighbour:
-    """What was heard of one neighbour.
+    """The received parameters of one neighbour.
 
     Attributes:
-        position: how far its parameters were read.
+        position: next offset of its parameters.
         phase: the last phase that it has ended.
-        waiting: (round, parameters) that it sent after rounds that this node has not come to, oldest first.
+        waiting: (round, parameters) of rounds that this node has not reached, oldest first.
     """
 
     def __init__(self) -> None:
-        """Nothing was heard."""
+        """Begin without parameters."""
         self.position = 0
         self.phase = -1
         self.waiting: deque[tuple[int, NDArray[np.int64]]] = deque()
 
 
-def _pack_heard(heard: Mapping[int, Neighbour]) -> list[dict[str, Any]]:
-    return [_dumped(other, found) for other, found in heard.items()]
+def _pack_neighbours(neighbours: Mapping[int, Neighbour]) -> list[dict[str, Any]]:
+    return [_dumped(other, found) for other, found in neighbours.items()]
 
 
-def _unpack_heard(value: Sequence[Mapping[str, Any]], heard: dict[int, Neighbour]) -> dict[int, Neighbour]:
+def _unpack_neighbours(value: Sequence[Mapping[str, Any]], neighbours: dict[int, Neighbour]) -> dict[int, Neighbour]:
     for item in value:
-        found = heard[item["node"]]
+        found = neighbours[item["node"]]
         found.position, found.phase = item["position"], item["phase"]
         found.waiting = deque((one["after"], _values(one["values"])) for one in item["waiting"])
-    return heard
+    return neighbours
 
 
 class GossipSharing(DeclaresFields):
     """Noised parameters of one node."""
 
     fields: ClassVar[Mapping[str, Field]] = {
-        "heard": Single(array(_HEARD), _pack_heard, _unpack_heard),
+        "neighbours": Single(array(_NEIGHBOUR), _pack_neighbours, _unpack_neighbours, disk="heard"),
         "node": own_part(),
     }
     derived: ClassVar[Mapping[str, str]] = dict.fromkeys(("_config", "_digest", "phase_ends"), FIXED)
@@ -105,26 +104,26 @@ class GossipSharing(DeclaresFields):
         mixing = _mixing(system.config)
         self.node = GossipNode(partition, mixing, system.config)
         others = [int(other) for other in np.flatnonzero(mixing[partition]) if other != partition]
-        self.heard = {other: Neighbour() for other in others}
+        self.neighbours = {other: Neighbour() for other in others}
         self.phase_ends: TopicPartition = ("parameters", partition)
 
     @property
     def broadcasts(self) -> tuple[TopicPartition, ...]:
-        """See `Sharing.broadcasts`: what neighbours send."""
-        return tuple(("parameters", other) for other in self.heard)
+        """See `Sharing.broadcasts`: the neighbours' parameters."""
+        return tuple(("parameters", other) for other in self.neighbours)
 
     @property
     def read(self) -> Mapping[TopicPartition, int]:
-        return {("parameters", other): heard.position for other, heard in self.heard.items()}
+        return {("parameters", other): neighbour.position for other, neighbour in self.neighbours.items()}
 
     @property
     def version(self) -> int:
-        """See `Sharing.version`: rounds that were gone through."""
+        """See `Sharing.version`: number of finished rounds."""
         return self.node.round - 1
 
     def held_phase(self, ended_phase: int) -> int:
-        """See `Sharing.held_phase`: every neighbour has sent what belongs to it."""
-        return min((heard.phase for heard in self.heard.values()), default=ended_phase)
+        """See `Sharing.held_phase`: the last phase that every neighbour has ended."""
+        return min((neighbour.phase for neighbour in self.neighbours.values()), default=ended_phase)
 
     def open_noise(self, home: HomeMachine) -> None:
         """See `Sharing.open_noise`: each round draws for itself."""
@@ -135,8 +134,8 @@ class GossipSharing(DeclaresFields):
     # A batch.
 
     def on_broadcast(self, part: InputSlice) -> Mapping[str, int]:
-        """See `Sharing.on_broadcast`: parameters of a neighbour, and the ends of its phases; anything else is none."""
-        heard, taken = self.heard[part.partition], 0
+        """See `Sharing.on_broadcast`: parameters and phase ends of a neighbour; other records are ignored."""
+        neighbour, taken = self.neighbours[part.partition], 0
         for one in part.records:
             try:
                 name, fields = codec.decode(one.value, _KINDS)
@@ -145,38 +144,38 @@ class GossipSharing(DeclaresFields):
             if fields["config_digest"] != self._digest:
                 continue
             if name == "Seal":
-                heard.phase = max(heard.phase, fields["phase"])
-            elif name == "Parameters" and self._new(heard, fields):
-                heard.waiting.append((fields["after"], _values(fields["values"])))
+                neighbour.phase = max(neighbour.phase, fields["phase"])
+            elif name == "Parameters" and self._new(neighbour, fields):
+                neighbour.waiting.append((fields["after"], _values(fields["values"])))
                 taken += 1
-        heard.position = part.high
+        neighbour.position = part.high
         return {PdolOutcome.PARAMETERS: taken} if taken else {}
 
-    def _new(self, heard: Neighbour, fields: Mapping[str, Any]) -> bool:
+    def _new(self, neighbour: Neighbour, fields: Mapping[str, Any]) -> bool:
         """Whether parameters are of this deployment's size, and of a later round than those that wait."""
         right = len(fields["values"]) == 8 * self._config.records.dimension
-        return right and (not heard.waiting or fields["after"] > heard.waiting[-1][0])
+        return right and (not neighbour.waiting or fields["after"] > neighbour.waiting[-1][0])
 
     def prepare(self, slots: Slots) -> None:
-        """See `Sharing.prepare`: parameters change with each round, so nothing can be said beforehand."""
+        """See `Sharing.prepare`: parameters change with each round, so there is nothing to prepare."""
 
     def predict(self, slots: Slots, place: int) -> tuple[int, bytes]:
-        """See `Sharing.predict`: at the node's own parameters, or those that it sent."""
+        """See `Sharing.predict`: with the node's own parameters, or those that it sent."""
         row = slots.rows.part(place, place + 1)
         weights = self.node.weights()[row.indices]
         return (1 if sums_by_row(weights * row.values, row.indptr)[0] > 0 else -1), b""
 
     def learn(self, slot: Slot, label: int) -> None:
-        """See `Sharing.learn`: a node learns from slots that are counted alone."""
+        """See `Sharing.learn`: a node learns only from counted slots."""
 
     # Rounds.
 
     def take(self, slot: Slot) -> bool:
-        """See `Sharing.take`: a round, as long as there are any."""
+        """See `Sharing.take`: a release is due, until the last round."""
         return self.node.round <= require_gossip(self._config).rounds
 
     def flush(self) -> None:
-        """See `Sharing.flush`: each slot is a round for itself."""
+        """See `Sharing.flush`: each slot is one round, so nothing waits."""
 
     def release(self, home: HomeMachine, slot: Slot) -> tuple[bytes, Output]:
         """See `Sharing.release`: mix, step along the slot, and send the parameters."""
@@ -188,13 +187,13 @@ class GossipSharing(DeclaresFields):
         return release_id, Output(*self.phase_ends, home.chain.encode("Parameters", fields))
 
     def feed(self) -> None:
-        """Know what neighbours have sent after rounds that this node has come to."""
-        for other, heard in self.heard.items():
-            while heard.waiting and heard.waiting[0][0] < self.node.round:
-                self.node.on_parameters(other, *heard.waiting.popleft())
+        """Use the waiting parameters of rounds that this node has reached."""
+        for other, neighbour in self.neighbours.items():
+            while neighbour.waiting and neighbour.waiting[0][0] < self.node.round:
+                self.node.on_parameters(other, *neighbour.waiting.popleft())
 
     def _noise(self, home: HomeMachine, slot: Rows) -> NDArray[np.int64]:
-        """Of what is sent after the round of this slot, int64 (n,)."""
+        """The noise of the parameters after this slot's round, int64 (n,)."""
         config, number = self._config, self.node.round
         events = home.events.to_bytes(16, "little")
         row = (slot.indices.tobytes(), slot.values.tobytes(), slot.labels.tobytes())
@@ -204,10 +203,10 @@ class GossipSharing(DeclaresFields):
         return np.asarray(draw_noise(_law(config, number), [home.key], [address], config.records.dimension)[0])
 
     def drop(self) -> None:
-        """See `Sharing.drop`: a round that is not gone through changes nothing."""
+        """See `Sharing.drop`: a round that is left out changes nothing."""
 
     def skip(self, releases: int) -> None:
-        """See `Sharing.skip`: rounds whose parameters are out are not gone through again."""
+        """See `Sharing.skip`: rounds whose parameters were sent are not repeated."""
         self.node.round += releases
 
 
@@ -217,7 +216,7 @@ def gossip_home(system: PdolSystem, partition: int, key: Key, ring: KeyRing | No
 
 
 def _parameters(home: HomeMachine, release_id: bytes, after: int, sent: NDArray[np.int64]) -> dict[str, Any]:
-    """The record of what a node sends after a round."""
+    """The record of a node's parameters after a round."""
     return {
         "release_id": release_id,
         "config_digest": home.system.digest,
@@ -233,6 +232,6 @@ def _values(packed: bytes) -> NDArray[np.int64]:
     return np.frombuffer(packed, "<i8").astype(np.int64)
 
 
-def _dumped(other: int, heard: Neighbour) -> dict[str, Any]:
-    waiting = [{"after": after, "values": values.astype("<i8").tobytes()} for after, values in heard.waiting]
-    return {"node": other, "position": heard.position, "phase": heard.phase, "waiting": waiting}
+def _dumped(other: int, neighbour: Neighbour) -> dict[str, Any]:
+    waiting = [{"after": after, "values": values.astype("<i8").tobytes()} for after, values in neighbour.waiting]
+    return {"node": other, "position": neighbour.position, "phase": neighbour.phase, "waiting": waiting}

@@ -1,19 +1,16 @@
-"""A home of records: it predicts, waits for labels, counts slots, and journals each batch.
+"""A home of records predicts, waits for labels, counts slots, and journals each batch.
 
-What it shares, and how, is a part of it (`Sharing`): sums of gradients (`counter_sharing`), or parameters that go from
-node to node (`gossip_sharing`).
+The part `Sharing` determines what it shares: sums of gradients (`counter_sharing`), or parameters between nodes
+(`gossip_sharing`). Its input is one log of its nodes' records and, later, their labels. Its predictions are in its
+journal, which clients read. A record's slot is counted after a number of further records, or at a phase end, which is
+logged. It is counted with its content if it is admitted, within its person's allowance and labelled by then, else as
+null. So the number of slots follows from the number of records alone.
 
-Its input is what comes at its nodes, in one order: records, and later their labels. What it says of a record is in its
-journal, which clients read. A record's slot is counted when so many more records have come (or a phase has ended, which
-is logged): with its content if it is admitted, within its person's allowance and labelled by then, else as null. So how
-many slots there are follows from how many records came alone.
-
-One journal record covers one batch: what was predicted, and a digest and a debit of each release. What others published
-is read before the batch's records.
-
-Where inputs changed under the journal, what was released stands, and the next release opens an epoch, with noise of its
-own, at its price. A suspected rollback opens one where noise is drawn ahead (`ReleasingMachine.request_epoch`); a
-fork that is known opens one in any case. With a key rotation an epoch begins, too, that nobody pays twice for.
+One journal record covers one batch: its predictions, and a digest and a debit of each release. Published records of
+others are read before the batch's records. If inputs have changed under the journal, the releases stay, and the next
+release opens an epoch with new noise, at its price. A suspected rollback opens an epoch if noise is drawn ahead
+(`ReleasingMachine.request_epoch`); a known fork opens one in any case. A key rotation begins an epoch, too, which is
+not charged again.
 """
 
 from __future__ import annotations
@@ -98,7 +95,7 @@ _TAG_BYTES = 16
 
 
 def home_state(what: str, name: str, sharing: Mapping[str, Field]) -> State:
-    """The declared state of a home: its own fields, and those of what it shares, which need open noise."""
+    """The declared state of a home: its own fields, and those of its `Sharing`, which need open noise."""
     return State(what, 2, name, OWN, sharing=Inside(sharing))
 
 
@@ -157,22 +154,23 @@ OWN: Mapping[str, Field] = {
     "diverged": boolean(),
     "open_noise": after("open_noise"),
 }
-"""Fields of the state of a home, whatever it shares."""
+"""State fields of every home."""
 
 _EVENTS = 1 << 128
 
 
 # What a home reads of records: a slice decoded once into columns, whichever of the two forms its records have.
 
-ASKED = frozenset({"Record", "RecordBatch"})
-TOLD = frozenset({"Label", "LabelBatch"})
-KINDS = ASKED | TOLD | {"Membership", "Seal", "Forget"}
+RECORD_KINDS = frozenset({"Record", "RecordBatch"})
+LABEL_KINDS = frozenset({"Label", "LabelBatch"})
+KINDS = RECORD_KINDS | LABEL_KINDS | {"Membership", "Seal", "Forget"}
 MAX_RECORDS = 4096
-"""In one fold, so that its journal record stays within the broker's record size; no batch of more rows is taken."""
+"""Largest number of records in one fold, so that the journal record fits the broker's record size. A batch record with
+more rows is refused."""
 
 
 class Incoming(NamedTuple):
-    """One record of the log: its kind and fields, or why it is none; ``rows`` records or labels are in it."""
+    """One record of the log: its kind and fields, or why it is invalid; it has ``rows`` records or labels."""
 
     record: InputRecord
     name: str
@@ -180,12 +178,12 @@ class Incoming(NamedTuple):
     rows: int = 1
 
     def place(self, row: int) -> int:
-        """How a dead letter names a row."""
+        """The name of a row in a dead letter."""
         return row if self.name.endswith("Batch") else WHOLE_RECORD
 
 
 def decode_slice(part: InputSlice) -> list[Incoming]:
-    """All of a slice; what cannot be decoded has the reason for its name, and no fields."""
+    """Decode a slice. A record that cannot be decoded has the reason as its name, and no fields."""
     decoded = []
     for one in part.records:
         try:
@@ -220,11 +218,11 @@ def ready_slice(part: InputSlice, decoded: Sequence[Incoming], held_phase: int, 
     """The beginning of a slice that may be folded: a record waits for the model of the phase that it names.
 
     Args:
-        part: what arrived.
+        part: the input that has arrived.
         decoded: the same, decoded.
-        held_phase: the last phase that the model in use knows of.
-        ended_phase: the last phase that ended in this log before the slice. A record that names a later one than has
-            ended before it is not waited for: nothing says that such a phase will ever be.
+        held_phase: the last phase that the current model contains.
+        ended_phase: the last phase that ended in this log before the slice. A record that names a later phase does not
+            wait, because such a phase may never come.
     """
     rows = 0
     for one in decoded:
@@ -233,7 +231,7 @@ def ready_slice(part: InputSlice, decoded: Sequence[Incoming], held_phase: int, 
             return cut(part, one.record.offset)
         if one.name == "Seal":
             ended_phase = max(ended_phase, one.fields["phase"])
-        if one.name in ASKED and held_phase < one.fields["after_phase"] <= ended_phase:
+        if one.name in RECORD_KINDS and held_phase < one.fields["after_phase"] <= ended_phase:
             return cut(part, one.record.offset)
     return part
 
@@ -243,9 +241,9 @@ class Slots:
     """The records of a slice as slots, in their order.
 
     Attributes:
-        rows: those that break a bound are null; labels are not known yet, so all others have 1 in place of one.
+        rows: slots that break a bound are null; labels are not known yet, so all others have label 1.
         good: which are not null.
-        nodes: where each came.
+        nodes: node of each.
     """
 
     rows: Rows
@@ -254,7 +252,7 @@ class Slots:
 
     @classmethod
     def of(cls, asked: Sequence[Incoming], dimension: int) -> Slots:
-        """From what arrived, of the kinds `ASKED`."""
+        """Slots from input of the kinds `RECORD_KINDS`."""
         parts = [_columns(one) for one in asked]
         lengths, indices, values, marks = (np.concatenate(column) for column in zip(*parts, strict=True))
         ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
@@ -281,7 +279,7 @@ _BROKEN: _Columns = (
 
 
 def _columns(one: Incoming) -> _Columns:
-    """Lengths, coordinates and values of records, and a mark of 1 for each in place of its label."""
+    """Lengths, coordinates and values of records, and label 1 for each."""
     fields = one.fields
     indices, values = fields["indices"], fields["values"]
     if one.name == "Record" and (len(indices) % 4 or len(indices) != len(values)):
@@ -308,7 +306,7 @@ def named(one: Incoming) -> list[tuple[str, str]]:
 
 
 def labels_of(one: Incoming) -> list[int]:
-    """What is told, of the kinds `TOLD`."""
+    """The labels in a record of the kinds `LABEL_KINDS`."""
     if one.name == "Label":
         return [one.fields["label"]]
     labels: list[int] = np.frombuffer(one.fields["labels"], np.int8).tolist()
@@ -316,15 +314,15 @@ def labels_of(one: Incoming) -> list[int]:
 
 
 def within_allowance(spent: MutableMapping[bytes, int], user: bytes, cap: int) -> bool:
-    """Charge a slot to its user, whatever it holds, and say whether the allowance still covers it.
+    """Charge a slot to its user, whatever its content, and return whether the allowance covers it.
 
     Args:
-        spent: slots so far by user; raised by each slot up to the cap, so that it is bounded.
-        user: whose slot it is.
+        spent: number of slots by user, counted up to the cap.
+        user: user of the slot.
         cap: `RecordConfig.records_per_user`.
 
     Returns:
-        False where a null slot goes out instead, which nobody can tell.
+        False if a null slot takes its place; observers cannot see which.
     """
     before = spent.get(user, 0)
     if before < cap:
@@ -336,93 +334,93 @@ def within_allowance(spent: MutableMapping[bytes, int], user: bytes, cap: int) -
 
 
 class Sharing(Protocol):
-    """What a home shares, and how; all of its methods but `release` change this part alone."""
+    """What a home shares, and how. All methods except `release` change this part alone."""
 
     @property
     def state(self) -> State:
-        """The declared state of a home that shares so."""
+        """The declared state of a home with this sharing."""
 
     @property
     def broadcasts(self) -> tuple[TopicPartition, ...]:
-        """Where others publish what this home follows."""
+        """Topics that this home follows."""
 
     @property
     def readers(self) -> Sequence[ModelReader]:
-        """Of published models, if it follows any."""
+        """Readers of published models, if it follows any."""
 
     @property
     def read(self) -> Mapping[TopicPartition, int]:
-        """How far each broadcast was read."""
+        """Next offset of each broadcast."""
 
     @property
     def phase_ends(self) -> TopicPartition:
-        """Where ends of phases are passed on, and who joins and leaves."""
+        """The topic of forwarded phase ends and memberships."""
 
     @property
     def version(self) -> int:
-        """Of what is predicted by; 0 before there is anything."""
+        """Version of the predictor; 0 before the first."""
 
     @property
     def draws_ahead(self) -> bool:
-        """Whether noise is drawn before all that it covers is there."""
+        """Whether noise is drawn before all its slots have come."""
 
     @property
     def predicts_in_floats(self) -> bool:
         """Whether a replayed prediction may differ by a rounding."""
 
     def held_phase(self, ended_phase: int) -> int:
-        """The last phase whose end everybody has come to whom predictions follow from; ``ended_phase`` alone."""
+        """The last phase that all sources of predictions have ended; without others it is ``ended_phase``."""
 
     def open_noise(self, home: HomeMachine) -> None:
         """Begin before the first slot, under the noise of this epoch."""
 
     def redraw_noise(self, home: HomeMachine) -> None:
-        """Go on under the noise of an epoch that has begun; what was released before stands."""
+        """Continue under the noise of a new epoch; earlier releases stay."""
 
     def on_broadcast(self, part: InputSlice) -> Mapping[str, int]:
-        """Take what others published; how many of it, by outcome."""
+        """Take published records of others; returns their numbers by outcome."""
 
     def prepare(self, slots: Slots) -> None:
-        """The records of a batch are known, and nothing of it was folded yet."""
+        """Prepare for the records of a batch, before it is folded."""
 
     def predict(self, slots: Slots, place: int) -> tuple[int, bytes]:
-        """The label of the batch's record of this place, and what the node's experts said, if there are any."""
+        """The predicted label of a record of the batch, and the predictions of the node's experts, if there are any."""
 
     def learn(self, slot: Slot, label: int) -> None:
-        """A label has come: nothing that is released may follow from that before the slot is counted."""
+        """Take a label. No release may depend on it before its slot is counted."""
 
     def take(self, slot: Slot) -> bool:
-        """A slot is counted; whether a release is due with it."""
+        """Count a slot; returns whether a release is due."""
 
     def flush(self) -> None:
-        """No more slots are counted for now."""
+        """Finish the counted slots of a batch."""
 
     def release(self, home: HomeMachine, slot: Slot) -> tuple[bytes, Output]:
-        """The release that is due with a slot: its opaque id, and the record."""
+        """Make the release that is due with a slot: its opaque id, and the record."""
 
     def drop(self) -> None:
-        """The release that is due is not made."""
+        """Leave out the release that is due."""
 
     def skip(self, releases: int) -> None:
-        """So many releases were made whose content the inputs no longer give."""
+        """Count releases that the inputs no longer reproduce."""
 
 
 @dataclass(slots=True)
 class Batch:
-    """One batch, and what follows from it.
+    """One batch, and its results.
 
     Attributes:
-        journaled: what the journal says was predicted, int8, where floats may differ by a rounding.
-        adopting: nothing is released, as what it was is out already.
+        journaled: the journaled predictions, int8, if floats may differ by a rounding.
+        adopting: whether its releases were already sent, so that none is made.
         slots: its records.
-        outputs: what is released after the journal record.
+        outputs: records to send after the journal record.
         dead: dead letters.
         counts: events by outcome.
-        event_ids: of what was predicted, in order.
+        event_ids: of the predictions, in order.
         predicted: the labels.
-        repeated: which of them were predicted before.
+        repeated: which of them are repeats of earlier predictions.
         debits: of the releases.
-        released: how many were made.
+        released: number of releases.
     """
 
     journaled: NDArray[np.int8] | None = None
@@ -444,7 +442,7 @@ class Batch:
         self.repeated.append(repeated)
 
     def fields(self, model_version: int) -> dict[str, Any]:
-        """What the journal record holds beside its head."""
+        """The fields of the journal record without its head."""
         return {
             "event_ids": self.event_ids,
             "predicted": np.array(self.predicted, dtype=np.int8).tobytes(),
@@ -455,7 +453,7 @@ class Batch:
         }
 
     def step(self, journal: bytes | None, key_rotated: bool) -> Step:
-        """What the driver sends; ``key_rotated`` where the zone's next key is in force from here on."""
+        """The step for the driver; ``key_rotated`` if the zone's next key is in force from here on."""
         return Step(journal, tuple(self.outputs), tuple(self.dead), self.counts, key_rotated)
 
 
@@ -497,15 +495,15 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         """Nodes of this home that have left, or have not joined yet."""
         self.epoch = NoiseEpoch()
         self.events = 0
-        """Sum of the names of all events whose slots were counted: it names the events until now."""
+        """Sum of the names of all events whose slots were counted; it names all events so far."""
         self.pending: OrderedDict[str, Slot] = OrderedDict()
         self.past: BoundedMap[Past] = BoundedMap(system.config.records.remembered_events)
         self.spent: dict[bytes, int] = {}
-        """Records of each person that have come, up to the allowance, by tag."""
+        """Number of records of each person by tag, counted up to the allowance."""
         self.spending = Spending(system.spending_terms, partition)
         self.float_ties = 0
         self.diverged = False
-        """Whether a journal record was adopted that the inputs no longer give: later ones may differ, too."""
+        """Whether a journal record was adopted that the inputs no longer reproduce; later ones may differ, too."""
         self._decoded: tuple[int, int, list[Incoming]] | None = None
         self.open_noise()
 
@@ -539,7 +537,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         self.state.restore(self, snapshot)
 
     def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
-        """See `Machine.input_digest`: over all inputs of a batch at once."""
+        """See `Machine.input_digest`: one digest over all inputs of a batch."""
         return digest_records(self.key, slices)
 
     def start(self, genesis: bytes) -> None:
@@ -567,7 +565,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         return [part for part in parts if part.high > part.low]
 
     def _decode(self, part: InputSlice) -> Sequence[Incoming]:
-        """A slice of records; decoded once, though `ready` and `fold` both ask."""
+        """Decode a slice of records once, though `ready` and `fold` both ask."""
         held = self._decoded
         if held is None or held[0] != part.low or held[1] < part.high:
             held = self._decoded = part.low, part.high, decode_slice(part)
@@ -577,7 +575,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
 
     @property
     def nonce(self) -> bytes:
-        """What names the noise of this epoch in this journal."""
+        """The nonce in the noise addresses of this epoch."""
         return self.epoch.nonce(self.chain.genesis_nonce or bytes(32))
 
     @property
@@ -597,15 +595,15 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         return self.epoch.due
 
     def release_id(self, *place: int) -> bytes:
-        """The opaque id of what is released at a place, under the noise of the epoch."""
+        """The opaque id of a release, under the noise of the epoch."""
         named = struct.pack(f"<{len(place) + 2}q", self.partition, self.epoch.number, *place)
         return self.key.digest("release-id", self.nonce, named)
 
     def put_key(self, key_id: bytes) -> None:
-        """Go on under the zone's key with this public id.
+        """Use the zone's key with this public id from now on.
 
         Raises:
-            KeyFileError: it was destroyed, or the zone never had it.
+            KeyFileError: the key was destroyed, or the zone never had it.
         """
         key = self.keys.rotate_to(key_id)
         self.chain.rotate_to(key)
@@ -631,10 +629,10 @@ class HomeMachine(OwnsJournal, DeclaresFields):
 
     @in_its_generation
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """See `Machine.replay`: after a `ReplayMismatch` the state is as it was, and `reopen` may be asked for.
+        """See `Machine.replay`: after a `ReplayMismatch` the state is unchanged, and `reopen` may be called.
 
         Raises:
-            HushstreamError: the inputs are as they were, and give something else: this is another program.
+            HushstreamError: the inputs are unchanged and give another record: this is another program.
         """
         fields = self.chain.check(value, self.positions())
         parts = covered(self.positions(), slices)
@@ -658,10 +656,10 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         return batch.step(None, fields["turned_to"] != STAYS)
 
     def reopen(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """Go on after a record that its inputs no longer give: what it released stands, and is never sent again.
+        """Continue after a record that its inputs no longer reproduce.
 
-        The slots that are in the log now are counted without a release. The next release opens an epoch after the
-        record's own.
+        Its releases count, and are never sent again. The slots that are in the log now are counted without a release.
+        The next release opens an epoch after the record's own.
         """
         fields = self.chain.accept(value, self.positions())
         self.diverged = True
@@ -682,7 +680,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
     def _folded(
         self, slices: Sequence[InputSlice], turned_to: bytes, journaled: NDArray[np.int8] | None = None
     ) -> tuple[Batch, dict[str, Any]]:
-        """Fold a batch, and say what the journal record that covers it holds."""
+        """Fold a batch, and return it with the fields of its journal record."""
         parts = covered(self.positions(), slices)
         batch = Batch(journaled)
         self._take(parts, batch)
@@ -695,7 +693,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         return f"predictions/{self.partition} record {self.chain.sequence + 1}"
 
     def _take(self, parts: Mapping[TopicPartition, InputSlice], batch: Batch) -> None:
-        """Take what others published, then records: so their topics are sorted."""
+        """Take published records of others, then records, in the order of their topics."""
         for (topic, _), part in parts.items():
             if topic == "records":
                 self._take_records(part, batch)
@@ -705,16 +703,16 @@ class HomeMachine(OwnsJournal, DeclaresFields):
 
     def _take_records(self, part: InputSlice, batch: Batch) -> None:
         decoded = self._decode(part)
-        asked = [one for one in decoded if one.name in ASKED]
+        asked = [one for one in decoded if one.name in RECORD_KINDS]
         if asked:
             batch.slots = Slots.of(asked, self.system.config.records.dimension)
             self.sharing.prepare(batch.slots)
         place = 0
         for one in decoded:
-            if one.name in ASKED:
+            if one.name in RECORD_KINDS:
                 assert batch.slots is not None
                 for row, (event_id, user) in enumerate(named(one)):
-                    self._take_asked(one, row, batch.slots, place + row, event_id, user, batch)
+                    self._on_record(one, row, batch.slots, place + row, event_id, user, batch)
                 place += one.rows
             else:
                 self._take_other(one, batch)
@@ -724,7 +722,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
     def _take_other(self, one: Incoming, batch: Batch) -> None:
         if one.name not in KINDS:
             self._refuse(one.name, one, batch)
-        elif one.name in TOLD:
+        elif one.name in LABEL_KINDS:
             for row, ((event_id, user), label) in enumerate(zip(named(one), labels_of(one), strict=True)):
                 self._take_label(one, row, event_id, user, label, batch)
         elif one.name == "Seal":
@@ -736,7 +734,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
 
     # Records.
 
-    def _take_asked(
+    def _on_record(
         self, one: Incoming, row: int, slots: Slots, place: int, event_id: str, user: str, batch: Batch
     ) -> None:
         """Predict one record, answer it again, or refuse it."""
@@ -783,7 +781,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         return PdolRefusal.ABSENT_NODE if node in self.absent else None
 
     def _as_journaled(self, predicted: int, batch: Batch) -> int:
-        """What the journal says was predicted, if it does."""
+        """The journaled prediction, if there is one."""
         if batch.journaled is None:
             return predicted
         journaled = int(batch.journaled[len(batch.predicted)])
@@ -791,7 +789,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         return journaled
 
     def _tag(self, user: str) -> bytes:
-        """16 bytes that stand for a person in this journal, as long as it lasts."""
+        """The tag of a person in this journal (16 bytes), which never changes."""
         return hashlib.blake2b(user.encode(), digest_size=_TAG_BYTES, key=self.chain.genesis_nonce).digest()
 
     # Labels.
@@ -817,7 +815,10 @@ class HomeMachine(OwnsJournal, DeclaresFields):
     # Who takes part, ends of phases, and erasures.
 
     def _join_or_leave(self, one: Incoming, batch: Batch) -> None:
-        """Slots that are open when their node leaves are counted as all others; what it comes with later is refused."""
+        """Take a node that joins or leaves.
+
+        Its open slots are counted as all others; later records of a node that has left are refused.
+        """
         node, present = one.fields["node"], one.fields["present"]
         if self._stranger(node) is PdolRefusal.UNKNOWN_NODE:
             self._refuse(PdolRefusal.UNKNOWN_NODE, one, batch)
@@ -839,13 +840,13 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         batch.counts[Outcome.SEAL] += 1
 
     def _pass_on(self, name: str, fields: Mapping[str, Any], batch: Batch) -> None:
-        """Tell those who follow this home, unless it was told."""
+        """Forward a record to the followers of this home, once."""
         if not batch.adopting:
             record = self.chain.encode(name, {**fields, "config_digest": self.system.digest})
             batch.outputs.append(Output(*self.sharing.phase_ends, record))
 
     def _forget(self, one: Incoming, batch: Batch) -> None:
-        """What waits of a person becomes null; that a slot is due stays, and so does what they have spent."""
+        """Make a person's waiting slots null. The slots stay due, and the spent allowance stays spent."""
         if one.fields["config_digest"] != self.system.digest:
             self._refuse(Refusal.OTHER_CONFIGURATION, one, batch)
             return

@@ -1,11 +1,11 @@
-"""A journal that was rolled back, and its branches: what each of them released, held against what the others did.
+"""Compares the releases of the branches of a journal that was rolled back.
 
-Three branches go on from one genesis: one as it was, one in which an event has another content, and one in which an
-event has the same content under another id. What is known of the contents is taken off, so noise is left; branches that
-share noise would give away an exact difference, or, of equal contents under other ids, that a guess is right. A worker
-that suspects a rollback requests an epoch (`ReleasingMachine.request_epoch`): nothing else protects noise that is drawn
-ahead of its content. So the other branches begin with such a request, which changes nothing where noise is named by ids
-and contents.
+Three branches continue one genesis record: the original one, one in which an event has another content, and one in
+which an event has the same content under another id. The known content is subtracted, so the noise remains. Branches
+that share noise would reveal an exact difference or, with equal contents under other ids, that a guess is right. A
+worker that suspects a rollback requests an epoch (`ReleasingMachine.request_epoch`): nothing else protects noise that
+is drawn ahead of its content. So the other branches begin with such a request, which changes nothing where noise is
+named by ids and contents.
 
 Cells, users or features beside one another are runs here: other rows say that these share no noise.
 """

@@ -1,4 +1,4 @@
-"""The noise of every place that a role releases, read out of what its machine published, restarts and all.
+"""Reads the noise of every place from the releases of a role's machine, also after restarts.
 
 The content is known and alike everywhere (slots hold null, rewards are 0), so what is published is the noise; single
 draws of a counter are solved for (`hushstream.replay.audits.unmixed`). Where several partitions are looked at they

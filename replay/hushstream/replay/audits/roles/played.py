@@ -1,4 +1,4 @@
-"""One machine of a role on a log in memory, driven as a worker drives it, and stopped where a worker may be stopped.
+"""Drives one machine of a role on a log in memory as a worker does, and stops it where a worker may be stopped.
 
 Journal first, then what follows from it; a restart begins at the genesis record or at a snapshot, replays the journal
 and publishes again what each record stands for. Whatever was ever published stays in the log: an attacker sees it all.

@@ -1,4 +1,4 @@
-"""How long a role works says nothing of content: slots that hold nothing against slots that all hold something.
+"""Tests that the time of a role's work does not depend on content: empty slots against full ones.
 
 Where one takes longer than the other, whoever sees times (a public endpoint, the broker) sees content. So one batch of
 each is folded in turn, in random order, by machines that are alike: what else the computer does meanwhile slows both.

@@ -1,4 +1,4 @@
-"""What roles publish of known inputs: a machine folds, is stopped in the middle of a window or step, and goes on.
+"""The releases of roles from known inputs, when a machine is stopped in the middle of a window or step and continues.
 
 The studies of a system give, for every release, the mean of all copies that were ever published of it. The product
 publishes equal copies; whoever draws again on a replay gives the attacker something to average.

@@ -1,4 +1,4 @@
-"""What a release costs by what it holds: windows of nulls alone beside windows of reports alone, for ``make bench``.
+"""Compares the times of releases of null slots alone and of reports alone, for ``make bench``.
 
 A window's slots are public and their content is not, so neither may show in the time that a release takes
 (`hushstream.agents.observe.metric_table`, and the log time of what is published). All figures are of the thread's CPU

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from hushstream.features.confirmation import FROM_ROWS
 from hushstream.replay.logged.drafts.features import FeatureDraft, draft_features
-from hushstream.replay.logged.drafts.mapping import MEANT, arms_in, delimiter_of, first_of
+from hushstream.replay.logged.drafts.mapping import MEANT, Columns, arms_in, delimiter_of, first_of
 from hushstream.replay.logged.log import LogError
 from hushstream.replay.logged.table import PARQUET_SUFFIXES, columns_in, read_chunks
 
@@ -37,11 +37,6 @@ class _Size(NamedTuple):
     users: int
     usual_rows: int
     items: int | list[str]
-
-
-class _Columns(NamedTuple):
-    columns: tuple[str, ...]
-    delimiter: str
 
 
 def draft_deployment(path: Path, name: str) -> str:
@@ -91,7 +86,7 @@ def _size_of(path: Path) -> _Size:
     user, arm = first_of(names, MEANT["user"]), first_of(names, MEANT["arm"])
     if arm is None:
         raise LogError(f"{path}: expected a column of what was shown, such as {', '.join(MEANT['arm'][:5])}, got none")
-    wanted = _Columns(tuple(one for one in (user, arm) if one is not None), delimiter)
+    wanted = Columns(tuple(one for one in (user, arm) if one is not None), delimiter)
     rows_of, shown, rows = Counter[Any](), dict[Any, None](), 0
     for chunk in read_chunks(path, wanted):
         rows_of.update([] if user is None else map(str, chunk.columns[user]))

@@ -11,7 +11,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,13 +21,14 @@ from hushstream.features.kinds import Outcome
 from hushstream.features.schema import FeatureSchema, declare
 from hushstream.replay.logged.declared import READERS, TAG_SEPARATORS, WrongValue, absent, truth_of
 from hushstream.replay.logged.drafts.mapping import (
-    MEANT,
     MOST_CATEGORIES,
     ROWS,
+    Columns,
     bounds_of,
     delimiter_of,
-    first_of,
     flow_yaml,
+    is_iso,
+    meanings_of,
     numbers_in,
 )
 from hushstream.replay.logged.log import LogError
@@ -44,6 +44,7 @@ _IDS = (
 )
 
 _ID = re.compile(r"(?i:(?:^|[^a-z])(?:id|uuid)$)|[a-z](?:Id|ID|Uuid|UUID)$", re.ASCII)
+_CLOCK = re.compile(r"\d{1,2}:[0-5]\d", re.ASCII)
 _ROWS_AN_ITEM = 10
 """Rows an item that it takes to see that a column follows from what was shown, and not by chance."""
 
@@ -116,12 +117,6 @@ class FeatureDraft:
         yield from self.of_features()
 
 
-@dataclass(frozen=True, slots=True)
-class _Columns:
-    columns: tuple[str, ...]
-    delimiter: str = ","
-
-
 def draft_features(path: Path) -> FeatureDraft:
     """A declaration of features for a CSV or Parquet table.
 
@@ -132,9 +127,9 @@ def draft_features(path: Path) -> FeatureDraft:
     """
     delimiter = "," if path.suffix.lower() in PARQUET_SUFFIXES else delimiter_of(path)
     names = tuple(columns_in(path, delimiter))
-    meant = {key: first_of(names, among) for key, among in MEANT.items()}
-    wanted = _Columns(names, delimiter)
+    wanted = Columns(names, delimiter)
     head = next(read_chunks(path, wanted, ROWS))
+    meant = meanings_of(names, head.columns)
     drafted, left_out = dict[str, dict[str, Any]](), dict[str, str]()
     for name in names:
         if name in meant.values():
@@ -156,7 +151,7 @@ def draft_features(path: Path) -> FeatureDraft:
     return FeatureDraft(declaration, shares, clipped, left_out, schema.row_bytes)
 
 
-def _shares(schema: FeatureSchema, path: Path, wanted: _Columns) -> tuple[dict[str, ColumnShares], float]:
+def _shares(schema: FeatureSchema, path: Path, wanted: Columns) -> tuple[dict[str, ColumnShares], float]:
     read = {name: partial(_read, READERS[one.kind]) for name, one in schema.features.items()}
     counts, rows, clipped = {name: Counter[Outcome]() for name in read}, 0, 0
     for chunk in read_chunks(path, wanted):
@@ -247,19 +242,14 @@ def _of_numbers(name: str, numbers: list[float]) -> dict[str, Any] | str:
 def _of_texts(name: str, known: list[str]) -> dict[str, Any] | str:
     if name.lower() in _DAYS:
         return {"kind": "day_of_week"}
+    if all(map(_CLOCK.fullmatch, known)):
+        return {"kind": "time_of_day"}
     if any(separator in value for value in known for separator in TAG_SEPARATORS):
         return _tags([READERS["tags"](value) for value in known])
     counts = Counter(value for value in known if len(value.encode()) <= LONGEST_TEXT)
     if sum(count for _, count in counts.most_common(MOST_CATEGORIES)) < _LEAST_KNOWN * len(known):
-        return "as it holds points in time: hours, weekdays and ages are features" if _are_times(known) else _IDS
+        return "as it holds points in time: hours, weekdays and ages are features" if all(map(is_iso, known)) else _IDS
     return {"kind": "category", "vocabulary": _frequent(counts), FROM_ROWS: ["vocabulary"]}
-
-
-def _are_times(known: Sequence[str]) -> bool:
-    try:
-        return all(map(datetime.fromisoformat, known))
-    except ValueError:
-        return False
 
 
 def _of_lists(known: list[Sequence[Any]]) -> dict[str, Any] | str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -54,7 +54,7 @@ _ASK = "# ? no column seems to be it: write its name"
 
 
 @dataclass(frozen=True, slots=True)
-class _Columns:
+class Columns:
     """The columns that a mapping reads."""
 
     columns: tuple[str, ...]
@@ -71,10 +71,35 @@ def draft_mapping(path: Path) -> str:
     """
     delimiter = "," if path.suffix.lower() in PARQUET_SUFFIXES else delimiter_of(path)
     names = columns_in(path, delimiter)
-    chunk = next(read_chunks(path, _Columns(tuple(names), delimiter), ROWS))
-    meant = {key: first_of(names, among) for key, among in MEANT.items()}
+    chunk = next(read_chunks(path, Columns(tuple(names), delimiter), ROWS))
+    meant = meanings_of(names, chunk.columns)
     lines = [*_head(path, delimiter), *_who(chunk.columns, meant), *_what(chunk.columns, meant)]
     return "\n".join(lines) + "\n"
+
+
+def meanings_of(names: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> dict[str, str | None]:
+    """The column of each key of `MEANT`, by its name; of the time by its values, where one column alone has times."""
+    meant = {key: first_of(names, among) for key, among in MEANT.items()}
+    if meant["timestamp"] is None:
+        others = [name for name in names if name not in meant.values() and _are_moments(columns[name])]
+        meant["timestamp"] = others[0] if len(others) == 1 else None
+    return meant
+
+
+def _are_moments(values: Sequence[Any]) -> bool:
+    """Whether all are a day with a time of it: a day alone may be one of birth."""
+    return all(
+        isinstance(value, datetime) or (isinstance(value, str) and ":" in value and is_iso(value)) for value in values
+    )
+
+
+def is_iso(text: str) -> bool:
+    """Whether a text is a point in time by ISO 8601."""
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def delimiter_of(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""What costs nothing, and what no privacy would give: the rows beside every result."""
+"""Baselines beside every result: predictors that cost no privacy, and one without privacy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of BGTplanner's experiments, and what must be said beside them."""
+"""Rows of BGTplanner's experiments, and their privacy statements."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def score_columns(scores: Sequence[tuple[float, float, float]]) -> Row:
     }
 
 
-def promise_of(task: Task) -> Guarantee:
+def guarantee_of(task: Task) -> Guarantee:
     """What a run promises; its key is seeded."""
     world = make_world(task.world, task.data_dir)
     world = world if task.features else world.without_features()
@@ -52,7 +52,7 @@ def promise_of(task: Task) -> Guarantee:
 
 def promised(task: Task) -> Row:
     """The same as columns."""
-    return privacy_columns(promise_of(task))
+    return privacy_columns(guarantee_of(task))
 
 
 def within(name: str, value: float, aim: float, most: float, unit: str = "RMSE") -> BenchRow:

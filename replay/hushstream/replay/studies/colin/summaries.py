@@ -1,4 +1,4 @@
-"""What the simulators of collaborative bandits hold; the counts behind ``datasets inspect``."""
+"""Counts of the simulators of collaborative bandits, for ``datasets inspect``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model without privacy is worth where features are declared: ridge regression on every interaction in clear.
+"""The model without privacy for declared features: ridge regression on every interaction in clear.
 
 It is computed here, in one process, from what contributors did in a replay of a public dataset: no deployment of
 declared features lets interactions travel in clear.

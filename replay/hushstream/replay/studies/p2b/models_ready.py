@@ -1,4 +1,4 @@
-"""Waiting, as an application can, until the learners hold the model of a phase that ended."""
+"""Waits, as an application can, until the learners have the model of a phase that ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`run` for P2B: a population through learner, shuffler and aggregator, and what a private start is worth to it."""
+"""`run` for P2B: a population through learner, shuffler and aggregator, and the value of a private start for it."""
 
 from __future__ import annotations
 

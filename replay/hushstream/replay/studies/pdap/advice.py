@@ -1,4 +1,4 @@
-"""Should these vendors share? What it would gain over keeping apart, simulated for their own numbers.
+"""Whether these vendors should share: the gain over separate learning, simulated with their own numbers.
 
 The synthetic world is played with the deployment's vendors, items, epsilon and traffic, once shared and once with each
 vendor alone with its exact clicks, under several seeds. What is printed is that gain, in points of clicks, with its

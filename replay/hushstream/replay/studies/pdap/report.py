@@ -1,4 +1,4 @@
-"""The report of a P-DAP run: what each vendor earned, what it would have earned alone, what is promised, and verify.
+"""The report of a P-DAP run: rewards of each vendor, and alone, the guarantee, and the result of verify.
 
 Exact click rates are figures on content: they exist for public data only (PRIVACY.md, rule 11), which a world is, and
 under a mark for a log of one's own users.

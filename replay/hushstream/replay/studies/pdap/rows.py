@@ -1,4 +1,4 @@
-"""Rows of the P-DAP experiments, and what must be said beside them."""
+"""Rows of the P-DAP experiments, and their privacy statements."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""PDOL's studies: streams of labelled records over nodes, and what is learned from them."""
+"""PDOL's studies: streams of labelled records over nodes, and learning from them."""

@@ -1,4 +1,4 @@
-"""Configurations of the experiments, and what their rows and targets have in common."""
+"""Configurations of the experiments, and the common parts of their rows and targets."""
 
 from __future__ import annotations
 

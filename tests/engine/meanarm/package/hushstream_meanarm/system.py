@@ -17,7 +17,7 @@ from hushstream_meanarm.counter import CounterMachine
 from hushstream_meanarm.learner import LearnerMachine
 
 TOPICS = (
-    topics.asked("asks", ("ArmAsk", "ArmClick", "Forget"), EDGE, "learners", ticks=False, private_lag=True),
+    topics.requests("asks", ("ArmAsk", "ArmClick", "Forget"), EDGE, "learners", ticks=False, private_lag=True),
     topics.journal("answers", ("ArmAnswers",), EDGE, PartitionRule.HOME, "learners", client="reads"),
     topics.unnamed(
         "slots", ("ArmSlot",), COUNTER, PartitionRule.TRACK, "tracks", noised=False, ticks=False, private_lag=True

@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from hushstream.engine.declare.plan import Audience, Plan, ReleasedAt
 from hushstream.engine.records import PART
 from hushstream.engine.release_parts import BadPart, PartSets, record_of
@@ -23,7 +21,7 @@ from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
 from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.machines.aggregator import PrivateTotals
-from hushstream.systems.p2b.machines.feature_totals import FeatureTotals, NamedTotals
+from hushstream.systems.p2b.machines.feature_totals import FeatureTotals, NamedTotals, sums_of
 from hushstream.systems.p2b.reports.planning.estimated import EstimatedSpreads, estimated_spreads
 from hushstream.systems.p2b.reports.planning.forecast import Forecast
 from hushstream.systems.p2b.reports.planning.plan import ASSUMED_REST, LEAST_GAIN, Forecaster, assumed_spreads, plan_of
@@ -145,8 +143,7 @@ def _totals(system: P2BSystem) -> FeatureTotals | NamedTotals | PrivateTotals:
 
 
 def _window(fields: Mapping[str, Any], shape: tuple[int, int]) -> Window:
-    ones, zeros = (np.frombuffer(fields[name], "<i8").astype(np.int64).reshape(shape) for name in ("ones", "zeros"))
-    return Window(ones, zeros, fields["variance"], fields["slots"])
+    return Window(*sums_of(fields, shape), fields["variance"], fields["slots"])
 
 
 def _drift(config: P2BConfig, windows: Windows, half_life: float | None) -> Iterator[str]:

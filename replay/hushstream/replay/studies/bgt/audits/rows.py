@@ -1,4 +1,4 @@
-"""Attacks on three slots: a user against null, everything that is released seen.
+"""Attacks on the three slots: a user against null slots; the attacker sees all releases.
 
 `ABREAST` users have items of their own, so one deployment holds as many runs. A user rates so that each of their slots
 reaches its clip; after each slot they erase everything, rate again and answer once more, as somebody would who wants to

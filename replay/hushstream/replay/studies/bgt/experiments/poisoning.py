@@ -1,4 +1,4 @@
-"""How far malicious clients move an item: each sends all that a clip allows against one item.
+"""How far malicious clients can move an item, if each sends the largest slot against it.
 
 A malicious slot is of norm C like any other, so it adds at most C to the item's residual sum. It does so with the least
 count, since a count draws a bias back to the middle. Measured without noise, which no client decides about.

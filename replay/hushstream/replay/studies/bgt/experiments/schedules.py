@@ -1,4 +1,4 @@
-"""Is there anything to plan? Gradient rounds with user-level noise, at equal rho, under five schedules.
+"""Whether a schedule of the budget matters: gradient rounds with user-level noise, at equal rho, under five schedules.
 
 A round: each user sends the residuals of their ratings at the published biases, clipped as one vector; the server adds
 noise, and takes a step along the sum over the item's count. One part of rho is for noised counts beforehand, `COUNTS`.

@@ -1,4 +1,4 @@
-"""The paper's table beside what its form gives here, what it promises in truth, and the sound form."""
+"""The paper's table beside our results with its form, its true guarantee, and the sound form."""
 
 from __future__ import annotations
 

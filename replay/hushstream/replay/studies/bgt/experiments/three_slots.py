@@ -1,4 +1,4 @@
-"""What three slots are worth: against what costs nothing and what no privacy would give, and where slots are lost."""
+"""The value of three slots, compared with baselines without cost and without privacy, and with lost slots."""
 
 from __future__ import annotations
 

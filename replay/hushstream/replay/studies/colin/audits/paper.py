@@ -1,4 +1,4 @@
-"""DP-CoLin as its paper calibrates it (Wang et al. 2020, Theorem 1), attacked as the experiments draw it.
+"""The attack on DP-CoLin with its paper's calibration (Wang et al. 2020, Theorem 1), as the experiments draw it.
 
 Its tree has Laplace noise of scale Delta_2 ln T / epsilon on each node, where a reward moves h > ln T nodes, and these
 by an L1 distance; see `hushstream.replay.studies.colin.experiments.mechanisms` for the epsilon that really holds. The

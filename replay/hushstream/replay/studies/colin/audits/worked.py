@@ -1,4 +1,4 @@
-"""What the roles of collaborative bandits publish of known inputs, while they are stopped and taken up."""
+"""The releases of collaborative bandits' roles from known inputs, with stops and take-ups."""
 
 from __future__ import annotations
 

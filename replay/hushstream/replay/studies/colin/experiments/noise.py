@@ -1,4 +1,4 @@
-"""The noise of every calibration along a run, from the product's keyed counters, as what it adds to raw sums.
+"""The noise of every calibration over a run, from the product's keyed counters, as added to raw sums.
 
 A counter's release is the exact sum plus noise whose law does not depend on the leaves, so the noise of all releases
 is what the counter releases for leaves of zeros. It is drawn once a seed, for sensitivity 1 and epsilon 1 (or rho

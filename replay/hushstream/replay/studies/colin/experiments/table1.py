@@ -1,4 +1,4 @@
-"""Table 1 of Wang et al. 2020, honest: every calibration beside its true epsilon, beside what needs less noise."""
+"""Table 1 of Wang et al. 2020 with the true epsilon of every calibration, and mechanisms that need less noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attacks on what surrounds the noise: each succeeds where one rule of the protocol is left out.
+"""Attacks on the protocol around the noise: each one succeeds if one rule of the protocol is left out.
 
 As in `hushstream.replay.studies.p2b.audits.releases` a run is one cell wherever cells do not depend on one another.
 """

@@ -1,4 +1,4 @@
-"""What the shuffler publishes of slots of declared features, on neighbouring windows.
+"""The shuffler's releases of slots with declared features, on neighbouring windows.
 
 The strongest report of a deployment puts all units of a slot into one cell: it moves that cell as far as any report
 moves all cells together. A run is one cell, as each has a slot of its own and noise of its own.

@@ -1,4 +1,4 @@
-"""What the shuffler and the lift publish under a journal nonce of their own, on neighbouring inputs.
+"""The releases of the shuffler and of the lift on neighbouring inputs, each under its own journal nonce.
 
 A run is one cell of the shuffler, or one group of the lift: a slot or a user moves only its own, and the noise (or the
 coins) of the others is independent of it. So one release gives as many runs as it has cells.

@@ -1,4 +1,4 @@
-"""Audits by the name of a mechanism: the noise as a release draws it, under a key that was never used, attacked."""
+"""Audits by the name of a mechanism: attacks on noise that is drawn as in a release, under a new key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What P2B's roles publish of known inputs, while they are stopped and taken up."""
+"""The releases of P2B's roles from known inputs, with stops and take-ups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A deployment that an evaluation judges as it stands, and how it goes live from there."""
+"""An existing deployment that an evaluation judges, and how to bring it live."""
 
 from __future__ import annotations
 

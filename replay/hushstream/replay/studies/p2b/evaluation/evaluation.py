@@ -1,4 +1,4 @@
-"""What a replayed log says of each policy, as frozen rows and plain values.
+"""The results of a replayed log for each policy, as frozen rows and plain values.
 
 Everything here is exact figures on content (zone-private by PRIVACY rule 11): it exists for public logs, and for
 internal ones under a mark.

@@ -1,4 +1,4 @@
-"""Replays the log of another policy through p2b and says what came of it."""
+"""Replays the log of another policy through p2b, and returns the results."""
 
 from __future__ import annotations
 

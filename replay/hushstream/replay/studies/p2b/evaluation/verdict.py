@@ -1,4 +1,4 @@
-"""What an evaluation comes to, in plain words: does a policy beat the logged one, and what does privacy cost?"""
+"""The verdict of an evaluation in plain words: whether a policy beats the logged one, and the cost of privacy."""
 
 from __future__ import annotations
 

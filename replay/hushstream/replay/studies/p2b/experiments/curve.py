@@ -1,4 +1,4 @@
-"""P2B, Figure 3: epsilon against the probability of taking part, and the delta that really goes with it."""
+"""P2B, Figure 3: epsilon against the probability of taking part, with the true delta."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pictures of P2B's experiments show."""
+"""The pictures of P2B's experiments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forgetting: what a half-life of windows earns in a world that changes, and costs in one that does not.
+"""Forgetting: the gain from a half-life of windows in a changing world, and its cost in a constant one.
 
 Visitors start from the newest model, window after window, and it is made of all windows alike, or of windows that fade.
 In the rotating world every generation of 50,000 users finds all items in other places. All deployments have the same
@@ -38,7 +38,7 @@ from hushstream.replay.worlds.mixed_table import FeatureWorld, MixedTable, Rotat
 from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, ReleaseConfig, SlotConfig
 from hushstream.systems.p2b.contribution.feature_slots import pack_reports, unpack_reports
 from hushstream.systems.p2b.edge.candidates import click_chance
-from hushstream.systems.p2b.guarantee.promise import guarantee_of, layout_of_slots, window_tree_of
+from hushstream.systems.p2b.guarantee.promise import layout_of_slots, release_guarantee, window_tree_of
 from hushstream.systems.p2b.machines.running import open_running
 from hushstream.systems.p2b.server.effects import effects
 from hushstream.systems.p2b.server.forgetting import fade_of_windows, fades_of_crowds
@@ -222,7 +222,7 @@ def _row(line: Trial, generation: int, played: Played, seeds: Sequence[int]) -> 
 
 
 def _guarantee(line: Trial) -> Guarantee:
-    return guarantee_of(config_of(line)).under_key(reproducible=True)
+    return release_guarantee(config_of(line)).under_key(reproducible=True)
 
 
 def _provenance(lines: Sequence[Trial]) -> tuple[Provenance, ...]:

@@ -1,4 +1,4 @@
-"""P2B's three releases side by side: what each withholds, what it promises, and what it is worth to new users."""
+"""P2B's three releases side by side: what each withholds and promises, and its value for new users."""
 
 from __future__ import annotations
 

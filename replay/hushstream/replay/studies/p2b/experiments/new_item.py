@@ -1,4 +1,4 @@
-"""A new item in a running deployment: what everybody's reward loses in the first windows after it entered.
+"""A new item in a running deployment: the loss in everybody's reward in the first windows after it entered.
 
 Cold contributors teach a first model of all items but the last. Then visitors start from the newest model, window after
 window, once without the new item and once with it, with the same visits and coins. Rows begin and sums add up by the

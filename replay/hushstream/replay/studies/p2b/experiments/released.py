@@ -1,4 +1,4 @@
-"""What windows let out and held back: exact counts of private content, so for public data only (rule 11)."""
+"""Exact counts of released and withheld content of windows, which are private; so for public data only (rule 11)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a run of p2b leaves behind: its result as values, its page and pictures, and its lines on a terminal."""
+"""The report of a p2b run: its result as values, a page with pictures, and lines for a terminal."""

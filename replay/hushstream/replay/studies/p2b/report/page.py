@@ -1,4 +1,4 @@
-"""``index.html`` of a p2b run: what a private start is worth, beside a cold one and one without privacy."""
+"""``index.html`` of a p2b run: the value of a private start, compared with a cold one and one without privacy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attacks on P-DAP's releases: one reward, 1 against 0, everything that anyone may see of it.
+"""Attacks on P-DAP's releases: one reward, 1 against 0; the attacker sees everything that is public.
 
 The unit is the first outcome. The adversary knows all others and chooses them: nobody else clicks. Whatever is public
 (windows' outcomes, which blocks there are, their sizes) is compared with what it is without the click: in the product

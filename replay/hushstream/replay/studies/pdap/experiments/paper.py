@@ -1,4 +1,4 @@
-"""P-DAP and GP-DAP as their paper writes them, and its baselines: for its table, not for people.
+"""P-DAP and GP-DAP as in their paper, and its baselines, only for its table.
 
 Each vendor keeps its own adaptive partition and, per cell, counts and exact mean clicks of its items. A context of its
 own user goes through three phases (Algorithm 1): show an item of one's own that was shown fewer than G1 times; train a

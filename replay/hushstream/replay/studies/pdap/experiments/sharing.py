@@ -1,4 +1,4 @@
-"""When does it pay to share? Epsilon x items x contexts against vendors that keep apart."""
+"""When sharing is better than separate vendors: epsilon x items x contexts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The paper's Tables II to IV beside what its algorithms give here, and beside the sound form."""
+"""The paper's Tables II to IV beside our results with its algorithms, and with the sound form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of the paper, in its own form: they show what its noise does, not what is private.
+"""The figures of the paper in its own form: they show the effect of its noise, and no guarantee.
 
 The paper names neither its data nor its steps. Here the world is TMC2007, one label against the rest, and the step is
 12 over the root of the round. Wherever the gradient is taken at a node's own parameters the rows say NOT PRIVATE AS

@@ -1,8 +1,7 @@
-"""The script that the page on sizing comes from counts every topic of each system, and what its roles hold."""
+"""The command that the page on sizing comes from counts every topic of each system, and what its roles hold."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,14 +20,18 @@ ROLES = {"p2b": ("learner", "shuffler", "aggregator"), "colin": ("learner", "cou
 
 @pytest.mark.sweep(keep=["colin"])
 @pytest.mark.parametrize("system", ["p2b", "colin"])
-def test_every_topic_and_every_role_is_counted(system: str, deploy: Path, script: Any) -> None:
-    answer = script(deploy / "docs" / "sizes.py", "--system", system, *ASKED, *SMALL[system])
-    assert answer.returncode == 0, answer.stderr
-    told, _, needed = answer.stdout.partition("\n\n")
-    lines = [line.split() for line in told.splitlines()[2:] if "us of CPU" not in line]
+def test_every_topic_and_every_role_is_counted(system: str, cli: Any) -> None:
+    answer = cli("sizes", "--system", system, *ASKED, *SMALL[system])
+    assert answer.code == 0, answer.err
+    told, _, needed = answer.out.partition("\n\n")
+    (total,) = (line for line in told.splitlines() if line.startswith("all topics: "))
+    lines = [line.split() for line in told.splitlines()[2:] if "us of CPU" not in line and line != total]
     counted = {words[0]: (int(words[1]), float(words[2])) for words in lines if not words[0].endswith(":")}
     assert counted.keys() >= TOPICS[system]
     assert all(records > 0 and size > 0 for records, size in counted.values())
+    interactions = int(told.split()[1])
+    written = sum(records * (size + 10) for records, size in counted.values())
+    assert float(total.split()[2]) == pytest.approx(written / interactions, rel=0.02)
     held = {words[0].rstrip(":"): float(words[2]) for words in lines if words[0].endswith(":")}
     assert tuple(held) == ROLES[system]
     assert min(held.values()) > 0
@@ -46,7 +49,13 @@ def test_every_topic_and_every_role_is_counted(system: str, deploy: Path, script
     assert float(learner.split("at most ")[1].split()[0]) == pytest.approx(memory * 1000 / 2 / 1e6, abs=0.06)
 
 
-def test_what_cannot_be_asked_is_refused(deploy: Path, script: Any) -> None:
-    answer = script(deploy / "docs" / "sizes.py", "--rate", "0", *SMALL["p2b"])
-    assert answer.returncode == 1
-    assert "expected a rate above 0, and people and partitions from 1 on" in answer.stderr
+def test_what_cannot_be_asked_is_refused(refused: Any) -> None:
+    told = refused("sizes", "--rate", "0", *SMALL["p2b"])
+    assert "expected a rate above 0, and people and partitions from 1 on" in told
+
+
+def test_the_help_names_what_the_sample_of_a_system_takes(cli: Any) -> None:
+    answer = cli("sizes", "--system", "colin", "--help")
+    assert answer.code == 0
+    assert "usage: hushstream sizes" in answer.out
+    assert {"--rate", "--rounds-per-phase"} <= set(answer.out.split())

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from hushstream.client.logs.gathering import Gathering, Wait
+from hushstream.client.logs.linger import Linger, Wait
 from hushstream.client.waiting import Awaited
 from hushstream.schemas.errors import HushstreamError
 
@@ -36,10 +36,10 @@ class _Log:
 
 async def test_what_comes_while_a_batch_is_under_way_makes_the_next_and_each_has_its_own_offset() -> None:
     log = _Log()
-    gathering = Gathering(log.send, 0.0)
-    first = gathering.append(b"0")
+    linger = Linger(log.send, 0.0)
+    first = linger.append(b"0")
     await log.asked.wait()
-    others = [gathering.append(b"%d" % number) for number in range(1, 6)]
+    others = [linger.append(b"%d" % number) for number in range(1, 6)]
     await asyncio.sleep(0)
     assert log.batches == [[b"0"]]
     log.free.set()
@@ -50,11 +50,11 @@ async def test_what_comes_while_a_batch_is_under_way_makes_the_next_and_each_has
 
 async def test_what_is_refused_is_told_to_its_batch_alone_and_what_is_cancelled_to_nobody() -> None:
     log = _Log()
-    gathering = Gathering(log.send, 0.0)
-    refused = [gathering.append(b"0"), gathering.append(b"1")]
+    linger = Linger(log.send, 0.0)
+    refused = [linger.append(b"0"), linger.append(b"1")]
     await log.asked.wait()
     log.refusal = HushstreamError("the log is full")
-    gone, later = gathering.append(b"2"), gathering.append(b"3")
+    gone, later = linger.append(b"2"), linger.append(b"3")
     gone.cancel()
     log.free.set()
     for one in refused:
@@ -62,14 +62,14 @@ async def test_what_is_refused_is_told_to_its_batch_alone_and_what_is_cancelled_
             await one
     assert await later == 1
     assert log.values == [b"2", b"3"]
-    await gathering.flush()
+    await linger.flush()
 
 
 async def test_a_record_waits_for_others_as_long_as_was_said() -> None:
     log = _Log()
     log.free.set()
-    gathering = Gathering(log.send, 3600.0)
-    waiting = [gathering.append(b"0"), gathering.append(b"1")]
+    linger = Linger(log.send, 3600.0)
+    waiting = [linger.append(b"0"), linger.append(b"1")]
     for _ in range(20):
         await asyncio.sleep(0)
     assert not log.batches

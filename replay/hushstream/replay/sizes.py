@@ -1,8 +1,8 @@
 """What one interaction and one user take of disk, memory and CPU: a replay in this process, by topic and role.
 
-    python deploy/docs/sizes.py [--dimension 10] [--arms 10] [--users 500] ...
-    python deploy/docs/sizes.py --system NAME --help
-    python deploy/docs/sizes.py --rate 15000 --people 1000000 --partitions 100    and what so many need by that
+    hushstream sizes [--dimension 10] [--arms 10] [--users 500] ...
+    hushstream sizes --system NAME --help
+    hushstream sizes --rate 15000 --people 1000000 --partitions 100    and what so many need by that
 
 Sizes are of record values. A broker adds some 10 bytes a record and 61 a batch, times the copies it keeps. CPU time is
 of the machines, which fold what arrives one by one: what Kafka's client and the serving of metrics take comes on top
@@ -16,11 +16,10 @@ import argparse
 import asyncio
 import inspect
 import math
-import sys
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +33,7 @@ from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.replay.sample import Sample
 from hushstream.replay.study import studies
+from hushstream.schemas.errors import HushstreamError
 
 KEYS = KeySource(seed=1)
 SAMPLES = {name: study.sample for name, study in studies().items() if study.sample is not None}
@@ -63,11 +63,18 @@ class Measured(NamedTuple):
     state: Mapping[str, int]
     memory: Mapping[str, int]
 
+    def bytes_of(self, names: Iterable[str]) -> float:
+        """Bytes that one interaction puts into some topics, with what a broker adds to each record."""
+        sizes = [self.topics[name] for name in names]
+        return sum(size + BROKER_BYTES * records for records, size in sizes) / self.interactions
+
     def as_lines(self) -> Iterator[str]:
         """The tables by topic and by role."""
         yield f"{'topic':18}{'records':>9}{'bytes a record':>16}{'bytes an interaction':>22}"
         for name, (records, size) in self.topics.items():
             yield f"{name:18}{records:9}{size / max(1, records):16.0f}{size / self.interactions:22.1f}"
+        total = self.bytes_of(self.topics)
+        yield f"all topics: {total:.0f} bytes an interaction with what a broker adds to a record"
         for role, memory in self.memory.items():
             yield f"{role}: state {self.state[role] / self.users:.0f} bytes a user, memory {memory / self.users:.0f}"
         for role, seconds in self.seconds.items():
@@ -112,8 +119,7 @@ def needs(found: Measured, asked: Asked, kept_ms: Mapping[str, int | None], answ
         if role == answering and cores / BUSY > homes:
             told += f"; {homes:,} partitions are too few: at least {math.ceil(cores / BUSY):,}"
         yield told
-    rates = {name: asked.rate * (size + BROKER_BYTES * records) / found.interactions
-             for name, (records, size) in found.topics.items()}  # fmt: skip
+    rates = {name: asked.rate * found.bytes_of([name]) for name in found.topics}
     yield f"brokers: {sum(rates.values()) / 1e6:,.2f} MB a second come in, {COPIES} times as much is written"
     days = {name: kept / 1000 / DAY_SECONDS for name, kept in kept_ms.items() if kept is not None}
     lasting = sum(rate for name, rate in rates.items() if name not in days)
@@ -172,12 +178,12 @@ def measure(sample: Sample, users: int) -> Measured:
     """Play a sample of so many users, and have it audited.
 
     Raises:
-        SystemExit: what was published does not follow from the logs.
+        HushstreamError: what was published does not follow from the logs.
     """
     logs, machines, seconds = play(sample)
     begin = time.thread_time()
     if not verify(logs, sample.system, KEYS).ok:
-        raise SystemExit("sizes: expected a sample that verifies, got one with findings")
+        raise HushstreamError("sizes: expected a sample that verifies, got one with findings")
     seconds["auditor"] = time.thread_time() - begin
     held = {role: state_of(machines[role], fresh, logs) for role, fresh in machines_of(sample.system).items()}
     state, memory = ({role: sizes[place] for role, sizes in held.items()} for place in (0, 1))
@@ -211,44 +217,51 @@ async def _played(sample: Sample, log: DirectEventLog) -> None:
     await sample.play(log)
 
 
-def shape_of(system: str, arguments: list[str]) -> dict[str, int]:
-    """What the sample of a system takes, by the name of its options."""
-    parser = argparse.ArgumentParser(description="What one interaction, slot, window, step and user take.")
-    parser.add_argument("--system", choices=SAMPLES, default=system)
-    for name, parameter in inspect.signature(SAMPLES[system]).parameters.items():
-        if parameter.kind is parameter.KEYWORD_ONLY:
-            parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=parameter.default)
-    return {name: value for name, value in vars(parser.parse_args(arguments)).items() if name != "system"}
+def parser_of(system: str) -> argparse.ArgumentParser:
+    """The options of the command, with those that the sample of a system takes."""
+    description = "What one interaction and one user take of disk, memory and CPU, measured here, what a rate needs."
+    parser = argparse.ArgumentParser("hushstream sizes", description=description, allow_abbrev=False)
+    parser.add_argument("--system", choices=SAMPLES, default=system, help="whose sample is played (%(default)s)")
+    parser.add_argument("--rate", type=float, help="interactions a second at its busiest: what so many need")
+    parser.add_argument("--people", type=int, default=1_000_000, help="users whose state is kept (%(default)s)")
+    parser.add_argument("--partitions", type=int, default=100, help="of the role that answers (%(default)s)")
+    for name, default in shape_of(system).items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=default, help="of it (%(default)s)")
+    return parser
+
+
+def shape_of(system: str) -> dict[str, int]:
+    """What the sample of a system takes, with what it takes by itself."""
+    parameters = inspect.signature(SAMPLES[system]).parameters.values()
+    return {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
 
 
 def asked_of(given: argparse.Namespace) -> Asked | None:
-    """What is to be taken, if that is asked."""
+    """What is to be taken, if that is asked.
+
+    Raises:
+        HushstreamError: nothing could be.
+    """
     if given.rate is None:
         return None
     if given.rate <= 0 or min(given.people, given.partitions) < 1:
-        raise SystemExit("sizes: expected a rate above 0, and people and partitions from 1 on")
+        raise HushstreamError("sizes: expected a rate above 0, and people and partitions from 1 on")
     return Asked(given.rate, given.people, given.partitions)
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(arguments: list[str]) -> int:
     """See the module; returns the exit code."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--system", choices=SAMPLES, default=next(iter(SAMPLES)))
-    parser.add_argument("--rate", type=float)
-    parser.add_argument("--people", type=int, default=1_000_000)
-    parser.add_argument("--partitions", type=int, default=100)
-    given, rest = parser.parse_known_args(arguments)
-    shape, asked = shape_of(given.system, rest), asked_of(given)
+    named = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    named.add_argument("--system", choices=SAMPLES, default=next(iter(SAMPLES)))
+    system = named.parse_known_args(arguments)[0].system
+    given = parser_of(system).parse_args(arguments)
+    asked, shape = asked_of(given), {name: getattr(given, name) for name in shape_of(system)}
     with tempfile.TemporaryDirectory(prefix="hushstream-sizes-") as folder:
-        sample = SAMPLES[given.system](Path(folder), **shape)
+        sample = SAMPLES[system](Path(folder), **shape)
         found = measure(sample, shape["users"])
-    print(f"{given.system}: {sample.interactions} interactions, {', '.join(f'{n} {v}' for n, v in shape.items())}")
+    print(f"{system}: {sample.interactions} interactions, {', '.join(f'{n} {v}' for n, v in shape.items())}")
     print(*found.as_lines(), sep="\n")
     if asked is not None:
         kept_ms = {topic.name: topic.retention_ms for topic in sample.system.topics}
         print(*needs(found, asked, kept_ms, sample.system.roles[0].name), sep="\n")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

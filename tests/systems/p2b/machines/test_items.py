@@ -256,7 +256,7 @@ def test_a_released_model_is_shown_by_the_names_that_its_rows_had(tmp_path: Path
     loop = loop_of(tmp_path, items={"capacity": 4})
 
     async def play(client: Client) -> None:
-        await client.items.add_all([Item("boots", "Winter boots"), Item("socks")])
+        await client.items.add_all([Item("boots", "Winter boots"), Item("socks"), Item("cap")])
         for number in range(12):
             await visit(client, f"a{number}", f"u{number % 6}")
         await client.end_phase(0)
@@ -269,11 +269,15 @@ def test_a_released_model_is_shown_by_the_names_that_its_rows_had(tmp_path: Path
     values = [record.value for record in loop.log.slice("models", 0, 0).records]
     found = system.models.read(values, None, {"": catalogue})
     told = found.as_json()
-    # The two items that the windows had: no row that never had one, and no item that came later.
-    assert [(one["item"], one.get("title")) for one in told["items"]] == [("boots", "Winter boots"), ("socks", None)]
-    assert {one["item"] for one in told["segments"]} <= {"boots", "socks"}
+    # The items that the windows had: no row that never had one, and no item that came later.
+    shown = [(one["item"], one.get("title"), one.get("retired")) for one in told["items"]]
+    assert shown == [("boots", "Winter boots", None), ("socks", None, True), ("cap", None, None)]
+    # What is retired is shown to nobody, so it is best nowhere.
+    assert told["segments"]
+    assert {item for one in told["segments"] for item in (one["item"], one["second"])} == {"boots", "cap"}
     assert "  Winter boots (boots): " in found.as_text()
+    assert "  socks, retired: " in found.as_text()
     assert "item 0" not in found.as_text()
     changed = system.models.change(found, found).as_json()
     assert (changed["entered"], changed["left"]) == ([], [])
-    assert {one["item"] for one in changed["moved"]} == {"boots", "socks"}
+    assert {one["item"] for one in changed["moved"]} == {"boots", "socks", "cap"}

@@ -15,7 +15,7 @@ from hushstream.privacy.mechanisms.noise import NoiseAddress
 from hushstream.systems.catalogue import kind_of
 from hushstream.systems.p2b.configuration import ContextConfig, P2BConfig, PartitionConfig, ReleaseConfig
 from hushstream.systems.p2b.guarantee.deployment import P2BSystem
-from hushstream.systems.p2b.guarantee.promise import guarantee_of, layout_of_slots, noise_variance, window_tree_of
+from hushstream.systems.p2b.guarantee.promise import layout_of_slots, noise_variance, release_guarantee, window_tree_of
 from hushstream.systems.p2b.machines.feature_totals import FeatureTotals
 from hushstream.systems.p2b.machines.running import RunningSums
 from hushstream.systems.p2b.server.errors import AggregationError
@@ -234,8 +234,8 @@ def test_a_half_life_is_in_the_digest():
 
 def test_it_costs_nothing_and_says_so():
     plain, forgetful = config(None), config()
-    assert guarantee_of(plain).lifetime.cost == guarantee_of(forgetful).lifetime.cost
-    assert guarantee_of(plain).epsilon_micro == guarantee_of(forgetful).epsilon_micro
+    assert release_guarantee(plain).lifetime.cost == release_guarantee(forgetful).lifetime.cost
+    assert release_guarantee(plain).epsilon_micro == release_guarantee(forgetful).epsilon_micro
     kind = kind_of("p2b")
     facts = {fact.name: fact.text for fact in kind.facts(forgetful, None)}
     assert "costs nothing and refunds nothing" in facts["half_life"]

@@ -1,9 +1,9 @@
-"""Appends to one partition, gathered into batches before a producer sees them.
+"""Appends to one partition, in batches that are made before the producer.
 
-A producer gathers records, too, but spends on each what is spent here on a batch. One batch is under way at a time, as
-an idempotent producer has it anyway; what comes meanwhile makes the next, so batches grow with the load. So does the
-wait for others: whoever reads a batch spends on it what a dozen records cost, and under load it is their time that is
-short.
+A producer makes batches, too, but one record costs it as much time as one batch costs here. One batch is sent at a
+time, as with any idempotent producer. Records that come meanwhile make the next batch, so batches grow with the load.
+Under load records also linger longer: a reader needs as much time for a batch as for a dozen records, and readers are
+the bottleneck.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 Send = Callable[[Sequence[bytes]], Awaitable[tuple[int, int]]]
-"""Appends a batch: how many of these values it took, the first ones, and the offset of the first."""
+"""Appends a batch. Returns how many of the values, from the first, were appended, and the offset of the first."""
 
 
 _MANY = 4.0
-"""Records that come within the wait at a pace at which it is doubled."""
+"""If at least this number of records comes within the wait, the wait is doubled."""
 
 _SMOOTHING = 8
-"""Batches over which the pace is taken."""
+"""Number of batches over which the rate is averaged."""
 
 
 class Wait:
-    """How long a record waits for others: twice as long where many come.
+    """How long a record waits for others: twice as long at a high rate.
 
     Attributes:
-        seconds: so long, now.
+        seconds: the present wait.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -36,7 +36,7 @@ class Wait:
         self._pace = self._sent_at = 0.0
 
     def sent(self, records: int, now: float) -> None:
-        """So many went out together, at a time in seconds on a clock that only goes forward."""
+        """Note a batch of a number of records, sent at a time in seconds on a monotonic clock."""
         self._pace += (records / max(now - self._sent_at, 1e-3) - self._pace) / _SMOOTHING
         self._sent_at = now
         self.seconds = self._least * (2 if self._pace * self._least >= _MANY else 1)
@@ -47,14 +47,14 @@ class _Append(NamedTuple):
     offset: asyncio.Future[int]
 
 
-class Gathering:
+class Linger:
     """The appends to one partition."""
 
     def __init__(self, send: Send, linger_seconds: float) -> None:
-        """Nothing is under way.
+        """Begin without records.
 
         Args:
-            send: appends a batch; what it raises is handed to whoever waits for a record of it.
+            send: appends a batch; its errors are raised to all who wait for one of its records.
             linger_seconds: how long a record may wait for others; see `Wait`.
         """
         self._send = send
