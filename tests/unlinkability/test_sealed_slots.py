@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hushstream.agents.worker.deployment import KeySource, load, parse_config, prepare
+from hushstream.engine.devices.published import SEALING
 from hushstream.engine.devices.recipients import Recipients
 from hushstream.engine.devices.sealing import SlotPlace
 from hushstream.engine.values import ConfigurationError
@@ -21,7 +22,6 @@ from hushstream.systems.p2b.contribution.slots import Report, pack
 from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
-from hushstream.systems.p2b.prepared.artefacts import SEALING
 
 KEY = seeded_key(1, "sealing")
 OTHER = seeded_key(2, "sealing")

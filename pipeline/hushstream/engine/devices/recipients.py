@@ -136,7 +136,7 @@ class Openers:
 
     __slots__ = ("_openers",)
 
-    def __init__(self, recipients: Recipients, held: Sequence[Key], opener: type[Opener] = ContentOpener) -> None:
+    def __init__(self, recipients: Recipients, held: Sequence[Key], opener: type[Opener]) -> None:
         """Keep the openers of the published keys among ``held``, newest first.
 
         Raises:

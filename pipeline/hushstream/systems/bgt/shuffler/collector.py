@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.devices.errors import BadSeal
 from hushstream.engine.devices.recipients import Openers
+from hushstream.engine.devices.sealing import ContentOpener
 from hushstream.engine.devices.travelling import place_of
 from hushstream.engine.journal.chain import Identity
 from hushstream.engine.noise.spending import Asked
@@ -153,7 +154,7 @@ class CollectorMachine(ReopeningRole):
         self._slot_bytes = slot_bytes(system.config)
         # Where slots are sealed, one in clear is refused: a device that forgot to seal shows what its user did.
         self._kinds = _BESIDE | {_SLOT if system.sealing is None else _SEALED_SLOT}
-        self._opener = None if system.sealing is None else Openers(system.sealing, sealing)
+        self._opener = None if system.sealing is None else Openers(system.sealing, sealing, ContentOpener)
         self.phase_ends = PhaseEnds(system.config.partitions.learner)
         self.known: set[bytes] = set()
         """Ids of all slots in any round, so that a slot counts once."""

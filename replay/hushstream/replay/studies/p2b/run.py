@@ -261,7 +261,8 @@ def _checked(arms: Sequence[_PlayedArm]) -> dict[str, RoleCheck]:
 
 def _slot_contents(system: P2BSystem, logs: LogCopy, keys: KeySource) -> Iterator[bytes]:
     """What every slot holds, opened where it is sealed."""
-    opener = None if system.sealing is None else Openers(system.sealing, keys.ring("sealing").kept())
+    sealing = system.sealing
+    opener = None if sealing is None else Openers(sealing, keys.ring("sealing").kept(), system.form.opener)
     for _, part in logs.of_topic("reports"):
         for record in part.records:
             name, fields = codec.decode(record.value)
