@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from hushstream.agents.worker.deployment import load, prepare, read_config
+from hushstream.client.items import printable
 from hushstream.ops.connection import Connection
 from hushstream.ops.live import copy_async
 from hushstream.schemas import codec
@@ -60,6 +61,8 @@ def test_a_vendor_lists_adds_retires_imports_and_exports_items_of_its_own(cli, p
     ("arguments", "message"),
     [
         (("add", "pin", "pin", "--party", "north"), "expected an id that version"),
+        (("add", "a\x1b[2J", "--party", "north"), "in one line, got a control character"),
+        (("add", "a", "--title", "hat\nboots", "--party", "north"), "in one line, got a control character"),
         (("retire", "boots", "--party", "south"), "item: expected one that is offered at version"),
         (("add", "a", "b", "c", "d", "--party", "north"), "none is used again here, got 3 of 3 that have or had"),
         (("add", "hat", "--features", '{"colour": "red"}', "--party", "south"), "`items.features` declares none"),
@@ -83,6 +86,10 @@ def test_nothing_is_sent_of_items_one_of_which_cannot_be_added(cli, refused, pla
     file.write_text('{"item": "good"}\n{"item": "other", "title": 5}\n', encoding="utf-8")
     assert "got something else (change 2 of 2; nothing was sent)" in refused("items", "import", file, *south)
     assert cli("items", "list", *south).out == before
+
+
+def test_control_characters_of_another_writers_item_are_printed_as_escapes():
+    assert printable("a\x1b[2J\x85\u2028é b") == "a\\x1b[2J\\x85\\u2028é b"
 
 
 STORE = """\

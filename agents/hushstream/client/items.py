@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,6 +38,9 @@ from hushstream.engine.records import InputSlice
 from hushstream.features.schema import FeatureSchema
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
+
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+"""Characters that end a line or steer a terminal."""
 
 _ANY_TIME_MS = 1 << 62
 """Log time of a change that is not in the log yet. Only the log decides whether a row is free again by then."""
@@ -350,6 +354,8 @@ class Items:
             try:
                 if not all(isinstance(text, str) for text in (item, title)):
                     raise BadItem("item: expected an id and a title as text, got something else")
+                if _CONTROLS.search(item + title):
+                    raise BadItem("item: expected an id and a title in one line, got a control character")
                 expected.take(change, _ANY_TIME_MS)
             except ItemRefused as error:
                 raise _of_many(error, len(records), len(changes), "nothing was sent") from None
@@ -368,6 +374,11 @@ class Items:
         while self.position <= offset:
             refused |= await self.refresh()
         return refused
+
+
+def printable(text: str) -> str:
+    """Text as a terminal may print it: control characters, which another writer's items may hold, as escapes."""
+    return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def _item(one: CatalogueItem) -> Item:

@@ -63,6 +63,8 @@ def list_items(
     named below (with --json they have version 0).
     """
 
+    from hushstream.client.items import printable
+
     async def read(items: Items) -> tuple[Sequence[Item], Sequence[str]]:
         return await items.list(), items.left_out()
 
@@ -75,7 +77,7 @@ def list_items(
         lines.append(f"Of the model that the deployment begins with, left out here: {', '.join(left_out)}")
     said = [_said(one) | {"offered": one.offered, "version": one.version} for one in found]
     said += [{"item": one, "title": "", "features": {}, "offered": False, "version": 0} for one in left_out]
-    show(said, json, "\n".join(lines))
+    show(said, json, "\n".join(printable(line) for line in lines))
 
 
 def add(
