@@ -106,7 +106,7 @@ def packed(tree: Path) -> set[str]:
 def test_sources_are_packed_whole_and_without_the_environment_that_the_release_makes_beside_them(
     workflow: Any, tmp_path: Path
 ) -> None:
-    listed = subprocess.run(["git", "ls-files"], cwd=TOP, capture_output=True, text=True, check=False)
+    listed = subprocess.run(["git", "ls-files"], cwd=TOP, capture_output=True, text=True, encoding="utf-8", check=False)
     if listed.returncode:
         pytest.skip("these sources are no clone: nothing says which files belong to them")
     tree = tmp_path / "tree"

@@ -49,7 +49,8 @@ class Commands(LazyGroup):
             ("hushstream.cli.operate.models",), "What a released model prefers, for whom, and how sure it is."
         ),
         "prepare": Part(
-            _DEPLOYMENTS, "Make a deployment's folder: check the configuration, and prepare what its system needs."
+            _DEPLOYMENTS,
+            "Make a deployment's folder: check the configuration, and prepare the files that its system needs.",
         ),
         "statement": Part(
             _PROMISES, "What a data-protection officer needs to know of a deployment, as a page, or as JSON."
