@@ -10,13 +10,13 @@ import pytest
 from hushstream.agents.worker.deployment import KeySource, parse_config
 from hushstream.agents.worker.roles import role_topics, role_work
 from hushstream.engine.declare.declaration import System
+from hushstream.engine.devices.errors import BadSeal
+from hushstream.engine.devices.recipients import Recipients
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.deployment import CollaborativeSystem
 from hushstream.systems.colin.relation import SocialGraph
 from hushstream.systems.colin.system import declare as declare_colin
-from hushstream.systems.p2b.contribution.errors import BadSeal
-from hushstream.systems.p2b.contribution.recipients import Recipients
 from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.system import declare as declare_p2b
 

@@ -10,8 +10,8 @@ import pytest
 
 from hushstream.agents.worker.deployment import KeySource, load
 from hushstream.agents.worker.roles import role_work
+from hushstream.engine.devices.signing import SigningKeys
 from hushstream.systems.p2b.device.agreement import Agreement
-from hushstream.systems.p2b.device.signing import SigningKeys
 from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 
 EDGE = """deployment: shop

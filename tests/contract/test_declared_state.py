@@ -59,11 +59,11 @@ DERIVED: Mapping[tuple[str, ...], str] = {
     ("systems.colin.algorithm.estimator.CollaborativeState", "_correction"): "written before it is read",
     ("systems.colin.server.machine.CollaborativeAggregatorMachine", "pending"): "the same rows in one piece",
     (
-        "systems.p2b.contribution.feature_sealing.ContentOpener",
+        "engine.devices.sealing.ContentOpener",
         "_private",
     ): "the key's other form, which has no equality",
     ("systems.p2b.contribution.sealed.SealOpener", "_private"): "the key's other form, which has no equality",
-    ("systems.p2b.device.signing.Signer", "_held"): "the keys' other forms, which have no equality",
+    ("engine.devices.signing.Signer", "_held"): "the keys' other forms, which have no equality",
     ("systems.p2b.edge.agent.EdgeAgent", "steps"): "compared within one batch alone",
     ("systems.p2b.edge.users.Deadlines", "_added", "_ahead"): "decisions that wait no more are left out",
     (
@@ -101,10 +101,8 @@ CONTENTS: Contents = {
     "hushstream.privacy.ledger.Ledger": lambda ledger: {scope: sums for scope, sums in ledger.totals().items() if sums},
     "hushstream.systems.colin.counter.machine.CounterMachine": lambda machine: in_one_piece(machine.pending),
     "hushstream.systems.colin.server.machine.CollaborativeAggregatorMachine": lambda one: in_one_piece(one.pending)[:2],
-    "hushstream.systems.p2b.contribution.feature_sealing.ContentOpener": lambda opener: (
-        opener._private.private_bytes_raw()
-    ),
-    "hushstream.systems.p2b.device.signing.Signer": lambda signer: {
+    "hushstream.engine.devices.sealing.ContentOpener": lambda opener: opener._private.private_bytes_raw(),
+    "hushstream.engine.devices.signing.Signer": lambda signer: {
         public: private.private_bytes_raw() for public, private in signer._held.items()
     },
     "hushstream.systems.p2b.edge.users.Deadlines": lambda deadlines: sorted(

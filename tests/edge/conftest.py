@@ -13,11 +13,12 @@ import pytest
 
 from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
 from hushstream.engine.declare.declaration import System
-from hushstream.systems.p2b.contribution.recipients import Recipients
+from hushstream.engine.devices.envelope import ModelBody
+from hushstream.engine.devices.recipients import Recipients
+from hushstream.engine.devices.signing import Signer, SigningKeys
 from hushstream.systems.p2b.device.agreement import Agreement
 from hushstream.systems.p2b.device.device import Device
-from hushstream.systems.p2b.device.signing import Signer, SigningKeys
-from hushstream.systems.p2b.device.stated import ModelBody, Statement, content_of
+from hushstream.systems.p2b.device.stated import Statement, content_of
 from hushstream.systems.p2b.prepared.device_agreement import agreement_of
 
 KEYS = KeySource(seed=5)

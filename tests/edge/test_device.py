@@ -14,17 +14,15 @@ import numpy as np
 import pytest
 
 from hushstream.agents.worker.deployment import KeySource, artefacts_of, parse_config
+from hushstream.engine.devices.errors import BadAgreement, BadSeal, WeakerAgreement
+from hushstream.engine.devices.sealing import SEALING_BYTES, ContentOpener, SlotPlace, seal_content
+from hushstream.engine.devices.travelling import BadBody, read_slot
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.keys import Key
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.contribution.errors import BadSeal
-from hushstream.systems.p2b.contribution.feature_sealing import SEALING_BYTES, ContentOpener, seal_content
 from hushstream.systems.p2b.contribution.feature_slots import unpack_reports
-from hushstream.systems.p2b.contribution.sealed import SlotPlace
 from hushstream.systems.p2b.device.agreement import Agreement
 from hushstream.systems.p2b.device.device import Device
-from hushstream.systems.p2b.device.errors import BadAgreement, WeakerAgreement
-from hushstream.systems.p2b.device.travelling import BadBody, read_slot
 from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.system import KIND
 

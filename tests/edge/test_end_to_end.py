@@ -81,7 +81,7 @@ def test_devices_start_from_what_devices_sent_and_all_that_was_published_follows
                 arguments += ["--bootstrap", broker.bootstrap, "--session-timeout", "3"]
                 await stack.enter_async_context(started(f"worker-{role}", arguments, folder))
             settings = GatewaySettings(port=0, devices=DevicesSettings(relay_seconds=0.1))
-            log = device_log(broker.bootstrap, "shop.", Security())
+            log = device_log(broker.bootstrap, "shop.", Security(), system)
             gateway = await stack.enter_async_context(DeviceGateway(system=system, settings=settings, log=log))
             transport = Transport(f"http://127.0.0.1:{gateway.port}")
             threads = stack.enter_context(ThreadPoolExecutor(8))

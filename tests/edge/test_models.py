@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from hushstream.agents.worker.deployment import KeySource
+from hushstream.engine.devices.envelope import read_model
+from hushstream.engine.devices.errors import BadModel, OlderModel
+from hushstream.engine.devices.signing import Signer, SigningKeys
 from hushstream.systems.p2b.device.device import Device
-from hushstream.systems.p2b.device.errors import BadModel, OlderModel
-from hushstream.systems.p2b.device.signing import Signer, SigningKeys
-from hushstream.systems.p2b.device.stated import read_model
 
 
 def test_a_signed_model_is_taken_and_a_new_user_starts_from_it(devices, system, device):

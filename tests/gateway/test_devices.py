@@ -22,6 +22,7 @@ from hushstream.client.kafka import KafkaEventLog
 from hushstream.edge import DeviceDriver
 from hushstream.engine.declare.conversation import Conversation
 from hushstream.engine.declare.role import DeclarationError
+from hushstream.engine.devices.signing import Signer
 from hushstream.engine.values import ConfigurationError
 from hushstream.gateway.devices.gateway import DeviceGateway, device_log
 from hushstream.gateway.devices.relay import SlotRelay
@@ -34,7 +35,6 @@ from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.device.agreement import Agreement
 from hushstream.systems.p2b.device.device import Device
-from hushstream.systems.p2b.device.signing import Signer
 from hushstream.systems.p2b.device.stated import Statement, content_of
 from hushstream.systems.p2b.prepared.device_agreement import agreement_of
 
@@ -88,7 +88,7 @@ async def placed(folder: Path, **settings: Any) -> AsyncIterator[Place]:
         connection = Connection(broker.bootstrap, "shop.")
         await apply_async(connection, system)
         made = GatewaySettings(**{"port": 0, "devices": devices, **settings})
-        log = device_log(broker.bootstrap, "shop.", Security())
+        log = device_log(broker.bootstrap, "shop.", Security(), system)
         async with DeviceGateway(system=system, settings=made, log=log) as gateway, aiohttp.ClientSession() as session:
             yield Place(system, connection, session, f"http://127.0.0.1:{gateway.port}")
 
@@ -317,9 +317,9 @@ _CODES = {
 def test_a_deployment_that_declares_no_such_devices_is_refused_before_anything_is_listened_to(tmp_path, values):
     system = prepare(tmp_path / "deployment", parse_config(values), keys=KEYS)
     settings = GatewaySettings(port=0, devices=DevicesSettings())
-    log = device_log("127.0.0.1:1", "shop.", Security())
 
     async def play() -> None:
+        log = device_log("127.0.0.1:1", "shop.", Security(), system)
         async with DeviceGateway(system=system, settings=settings, log=log):
             raise AssertionError("expected it to refuse")
 

@@ -20,6 +20,7 @@ from browser import Browser, browser, chromium
 from hushstream.agents.security import Security
 from hushstream.agents.worker.deployment import KEYS, KeySource, parse_config, prepare
 from hushstream.broker import EmbeddedBroker
+from hushstream.engine.devices.published import SEALING_ZONE, SIGNING_ZONE
 from hushstream.gateway.devices.gateway import DeviceGateway, device_log
 from hushstream.gateway.settings import DevicesSettings, GatewaySettings
 from hushstream.ops.connection import Connection
@@ -30,7 +31,6 @@ from hushstream.replay.runners.ports import free_port
 from hushstream.replay.shop.devices import DeviceStorefront
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.prepared.device_agreement import agreement_of
-from hushstream.systems.p2b.topics import SEALING_ZONE, SIGNING_ZONE
 from patience import Patience
 
 needs_chromium = pytest.mark.skipif(chromium() is None, reason="no Chromium is installed (Debian package chromium)")
@@ -120,7 +120,7 @@ async def _shop(folder: Path, package: Path) -> AsyncIterator[Shop]:
         connection = Connection(broker.bootstrap, prefix)
         await apply_async(connection, system)
         settings = GatewaySettings(port=0, cors_origins=(page,), devices=DevicesSettings(relay_seconds=0.2))
-        log = device_log(broker.bootstrap, prefix, Security())
+        log = device_log(broker.bootstrap, prefix, Security(), system)
         gateway = await stack.enter_async_context(DeviceGateway(system=system, settings=settings, log=log))
         front = DeviceStorefront(package, agreement_of(system.core))
         runner = web.AppRunner(front.application(f"http://127.0.0.1:{gateway.port}"))

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hushstream.engine.declare.declaration import role_of
+from hushstream.engine.devices.recipients import Recipients
 from hushstream.ops.access.acl_rules import (
     Enforced,
     Principals,
@@ -23,7 +24,6 @@ from hushstream.ops.check.verify import verified_topics
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.system import declare as declare_colin
-from hushstream.systems.p2b.contribution.recipients import Recipients
 from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.system import declare
 

@@ -21,6 +21,7 @@ import pytest
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import all_machines
 from hushstream.engine.declare.declaration import System
+from hushstream.engine.devices.recipients import Recipients
 from hushstream.ops.statement.statement import statement_of
 from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.promises.contents import Form
@@ -31,7 +32,6 @@ from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec
 from hushstream.schemas.topics import Topic
 from hushstream.systems.colin.system import declare as declare_colin
-from hushstream.systems.p2b.contribution.recipients import Recipients
 from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.machines.sending import TakenSlot, slot_outputs

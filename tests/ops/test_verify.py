@@ -11,6 +11,7 @@ import pytest
 
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import all_machines
+from hushstream.engine.devices.recipients import Recipients
 from hushstream.engine.records import InputRecord, InputSlice
 from hushstream.ops.check.findings import Status
 from hushstream.ops.check.verify import verified_topics, verify
@@ -19,7 +20,6 @@ from hushstream.privacy.keys import generate_keys, key_path
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.contribution.recipients import Recipients
 from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.machines.learner import LearnerMachine
 from hushstream.systems.p2b.system import declare

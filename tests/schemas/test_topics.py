@@ -109,6 +109,7 @@ TOPICS = {
         "releases",
         "models",
         "rounds",
+        "statements",
         "ledger",
         "marks-edge",
         "marks-shuffler",

@@ -32,8 +32,13 @@ from hushstream.engine.declare.conversation import conversation_of
 from hushstream.engine.declare.declaration import System, asked_partitions
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.declare.role import Role
+from hushstream.engine.devices.sealing import SlotPlace
+from hushstream.engine.devices.travelling import place_of, read_slot
 from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.features.schema import declare
+from hushstream.gateway.devices.desks import RatingDesk
+from hushstream.gateway.devices.models import SignedModels
+from hushstream.privacy.keys import Key
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.replay.studies.bgt.closed_loop import RatingLoop
@@ -45,13 +50,16 @@ from hushstream.replay.studies.pdol.closed_loop import RecordLoop
 from hushstream.replay.studies.pdol.worlds.streams import sparse_synthetic
 from hushstream.schemas import codec
 from hushstream.schemas.topics import common_name
+from hushstream.systems.bgt import artefacts as ratings
+from hushstream.systems.bgt.edge.agent import RatingAgent
+from hushstream.systems.bgt.edge.agreement import Agreement as RatingAgreement
+from hushstream.systems.bgt.slots import packed_slots
 from hushstream.systems.colin.artefacts import inputs_of
 from hushstream.systems.colin.relation import SocialGraph
 from hushstream.systems.p2b.contribution.encoder import Encoder
-from hushstream.systems.p2b.contribution.sealed import SlotPlace
+from hushstream.systems.p2b.contribution.feature_slots import SLOT_RECORD
 from hushstream.systems.p2b.device.agreement import Agreement
 from hushstream.systems.p2b.device.device import Device
-from hushstream.systems.p2b.device.travelling import SLOT_RECORD, read_slot
 from hushstream.systems.p2b.model_file import ExportedCodes, ExportedFeatures, ExportedModel
 from hushstream.systems.p2b.prepared.device_agreement import agreement_of
 from hushstream.systems.pdap.configuration import PdapConfig, Schedule
@@ -534,6 +542,52 @@ def _bgt(name: str, **release: Any) -> Variant:
     return Variant("bgt", name, record)
 
 
+def _bgt_devices(name: str) -> Variant:
+    """Slots are made on devices and sealed; models are signed for them, and rounds end where all have answered."""
+
+    def record(folder: Path) -> Iterator[Loop]:
+        values = {
+            "system": "bgt",
+            "deployment": name,
+            "kind": "edge",
+            "items": {"capacity": 12},
+            "scale": {"lowest": 0.0, "highest": 1.0},
+            "privacy": {"epsilon": 20.0, "epochs": 3},
+            "release": {"pairs": 6, "top": 6, "factors": 2},
+        }
+        loop = Loop(prepare(folder, parse_config(values), keys=KEYS))
+        yield loop
+        loop.junk("updates", "releases")
+        source, agreement = random.Random(1), RatingAgreement.read(ratings.agreement_of(loop.system.core))
+        desk = RatingDesk(loop.system.core, 1)
+        for number in range(3):
+            assert desk.asked is not None
+            for person in range(8):
+                agent = RatingAgent(
+                    agreement.config, Key(bytes([person]) * 32), lambda _: None, number, None, agreement.configuration
+                )
+                agent.rate(source.sample(range(12), 5), [source.choice([0.0, 0.5, 1.0]) for _ in range(5)])
+                sent = agent.answer(desk.asked, agreement.configuration)
+                place = place_of(sent.slot_id, number, agreement.configuration)
+                info = b"hushstream slot 1" + b"".join(place)
+                content, recipient = packed_slots(sent.slot)[0], agreement.sealing.at(number)
+                slot = {"slot_id": sent.slot_id, "config_digest": agreement.configuration, "round": number}
+                slot["sealed"] = hpke.sealed(content, recipient, info, source.randbytes(32))
+                if number and not person:
+                    loop.log.append("updates", 0, desk.opening or b"")
+                loop.put("updates", "SealedRatingSlot", **slot)
+                if person % 3 == 0:
+                    loop.put("updates", "SealedRatingSlot", **slot)
+                    loop.put("updates", "SealedRatingSlot", **{**slot, "slot_id": source.randbytes(16)})
+            if number < 2:
+                end = {"phase": number, "origin": 0, "config_digest": agreement.configuration, "after_click": -1}
+                loop.put("updates", "Seal", **end)
+                for stated in loop.log.slice("statements", 0, 0).records:
+                    SignedModels(desk).read(stated)
+
+    return Variant("bgt", name, record)
+
+
 def _poll() -> Variant:
     def record(folder: Path) -> Iterator[Loop]:
         values = {
@@ -675,6 +729,7 @@ VARIANTS = (
     _pdol("pdol-node", prediction={"place": "node"}, release={"mechanism": "negative-digit"}),
     _pdol("pdol-gossip", privacy={"epsilon": 8.0}, gossip={"rounds": 14, "graph": "ring"}),
     _bgt("bgt-gaussian"),
+    _bgt_devices("bgt-devices"),
     _poll(),
     _meanarm(),
 )

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from hushstream.engine.devices.recipients import Recipients
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas import codec
-from hushstream.systems.p2b.contribution.recipients import Recipients
 from hushstream.systems.p2b.contribution.sealed import SealOpener
 from hushstream.systems.p2b.contribution.slots import Report, pack
 from hushstream.systems.p2b.guarantee.deployment import P2BSystem

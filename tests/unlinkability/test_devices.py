@@ -23,13 +23,13 @@ from typing import Any
 import pytest
 
 from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
+from hushstream.engine.devices.sealing import ContentOpener, SlotPlace
+from hushstream.engine.devices.travelling import read_slot
 from hushstream.gateway.devices import relay as relaying
 from hushstream.schemas import codec
-from hushstream.systems.p2b.contribution.feature_sealing import ContentOpener
-from hushstream.systems.p2b.contribution.sealed import SlotPlace
+from hushstream.systems.p2b.contribution.feature_slots import SLOT_RECORD
 from hushstream.systems.p2b.device.agreement import Agreement
 from hushstream.systems.p2b.device.device import Device
-from hushstream.systems.p2b.device.travelling import SLOT_RECORD, read_slot
 from hushstream.systems.p2b.prepared.device_agreement import agreement_of
 
 BATCHES, EACH, PARTITIONS = 20, 100, 4

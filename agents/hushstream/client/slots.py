@@ -18,9 +18,8 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from hushstream.agents.security import Security
-from hushstream.client.kafka import read_deployment
+from hushstream.agents.worker.deployment import load
 from hushstream.client.published import KafkaSlotLog
-from hushstream.client.ratings import PREDICTIONS
 from hushstream.engine.records import InputRecord, InputSlice
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_GENERATION
@@ -155,6 +154,8 @@ class SlotClient:
             HushstreamError: see `__aenter__`; or the log refused the record.
         """
         self._require_received()
+        if self._system.sealing is not None:
+            raise BgtError("slot: expected a sealed one (`hushstream.edge.ratings`), got one in clear; it was not sent")
         if sent.digest != self._system.digest:
             raise BgtError("slot: expected one of this deployment, got another configuration's")
         asked = self._received.round(sent.round) if sent.round == self._received.number else None
@@ -167,6 +168,29 @@ class SlotClient:
             await self._log.append(*_COLLECTOR, opening)
             self._opened.add(sent.round)
         await self._log.append(*_COLLECTOR, codec.encode("RatingSlot", sent.fields(), self._generation))
+
+    async def end_round(self, number: int) -> None:
+        """End a round where there are no raters: what its slots hold is released, and no later one counts.
+
+        It is the application's to call, after so many slots or days: when a round ends is public, and no content may
+        decide it.
+
+        Raises:
+            RoundOver: it is not open.
+            BgtError: raters end rounds here (`RatingClient.end_round`).
+            HushstreamError: see `__aenter__`; or the log refused the record.
+        """
+        self._require_received()
+        if self._system.sealing is None:
+            raise BgtError("round: expected to be ended by raters (`RatingClient.end_round`), as there are some")
+        opening = self._received.opening(number)
+        if number != self._received.number or self._received.round(number) is None:
+            raise RoundOver(f"round: expected the open one, {self._received.number}, got {number}")
+        if opening is not None:
+            # No slot may have come.
+            await self._log.append(*_COLLECTOR, opening)
+        end = {"phase": number, "origin": 0, "config_digest": self._system.digest, "after_click": -1}
+        await self._log.append(*_COLLECTOR, codec.encode("Seal", end, self._generation))
 
     def _require_taken(self, sent: Sent, asked: Round) -> None:
         """Refuse what the collector would count as null, by the collector's own rule."""
@@ -222,6 +246,8 @@ def connect_slots(
     Raises:
         HushstreamError: the folder is of a system that takes no ratings.
     """
-    system = read_deployment(deployment, PREDICTIONS)
+    system = load(deployment)
+    if not isinstance(system.core, BgtSystem):
+        raise HushstreamError(f"client: expected a deployment that takes ratings, got {system.config.deployment}")
     own = f"{system.config.deployment}." if prefix is None else prefix
     return SlotClient(KafkaSlotLog(bootstrap, own, security), system.core, schema_generation=schema_generation)

@@ -44,6 +44,7 @@ SHARED: Mapping[str, str] = {
     "system": "which system this is a configuration of",
     "mode": "whether its answers are shown, or recorded beside the application's own choice",
     "deployment": "its name; topics and consumer groups begin with it",
+    "kind": "hosted (the operator's workers hold what users do) or edge (users' devices do)",
     ITEMS: "how many items there may be, or how many one context shows",
     NAMED_ITEMS: "whether items have names, and come and go in a catalogue while the deployment runs",
     FEATURES: "what describes a visit, by name, each with its kind and settings",
@@ -69,6 +70,7 @@ SHARED: Mapping[str, str] = {
     "exploration.choice": "whether the best item is always chosen, or another one with a stated chance",
     "exploration.share": "of decisions that may go to any eligible item",
     "exploration.temperature": "how far an item may score below the best one and still be chosen often",
+    f"{MODEL}.valid_seconds": "so long after a version was made devices begin with it",
     LEARNERS: "partitions of contexts, clicks and decisions",
     f"{PARTITIONS}.counter": "partitions of the counter; one",
 }

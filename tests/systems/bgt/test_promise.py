@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from dp_accounting import GaussianDpEvent
@@ -70,7 +71,7 @@ def test_sums_without_noise_promise_nothing() -> None:
 
 def test_where_ratings_are_open_follows_from_the_deployment() -> None:
     assert any("operator" in fact for fact in epoch_guarantee(config_of(1.0)).not_protected)
-    assert not any("operator" in fact for fact in epoch_guarantee(config_of(1.0), "edge").not_protected)
+    assert not any("operator" in fact for fact in epoch_guarantee(replace(config_of(1.0), kind="edge")).not_protected)
 
 
 @pytest.mark.parametrize(

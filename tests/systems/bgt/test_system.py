@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import reduce
 from operator import and_
 
@@ -96,7 +97,8 @@ def test_what_such_a_deployment_leaves_follows_from_its_logs(films):
 
 def test_content_is_said_to_stand_in_the_zones_that_the_topics_are_declared_in(films):
     declared = {topic.name: topic.zone for topic in KIND.topics}
-    contents = bgt_contents(films.make_config())
+    hosted = films.make_config()
+    contents = [one for kind in ("hosted", "edge") for one in bgt_contents(replace(hosted, kind=kind))]
     assert {content.topic: content.zone for content in contents} == {one.topic: declared[one.topic] for one in contents}
     quiet = set(declared) - {content.topic for content in contents}
     assert all(name.startswith(("journal-", "marks-", "dead-letters-", "ledger", "state-")) for name in quiet)

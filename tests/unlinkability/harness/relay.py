@@ -15,10 +15,11 @@ from typing import Literal
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from hushstream.broker.batches import stamp
+from hushstream.engine.devices.sealing import SlotPlace
 from hushstream.engine.records import Output
 from hushstream.schemas import codec
 from hushstream.schemas.partitioning import partition_of
-from hushstream.systems.p2b.contribution.sealed import SealOpener, SlotPlace
+from hushstream.systems.p2b.contribution.sealed import SealOpener
 from hushstream.systems.p2b.contribution.slots import SLOT_BYTES
 
 Rule = Literal["key", "headers", "partition", "size", "timestamp", "order", "client", "producer"]

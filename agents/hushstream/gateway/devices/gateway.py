@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,22 +11,18 @@ from typing import Protocol
 from hushstream.agents.security import Security
 from hushstream.client.published import KafkaSlotLog
 from hushstream.engine.declare.declaration import System
-from hushstream.engine.declare.role import DeclarationError
+from hushstream.engine.declare.topics import STATEMENTS
 from hushstream.engine.records import InputRecord
 from hushstream.gateway.devices import calls
 from hushstream.gateway.devices.attestation import attestation_of
+from hushstream.gateway.devices.desks import Desk, desk_of
 from hushstream.gateway.devices.models import SignedModels
 from hushstream.gateway.devices.relay import SlotRelay
 from hushstream.gateway.devices.server import DeviceServer
 from hushstream.gateway.listening import ListeningGateway, close_log
 from hushstream.gateway.metrics import GatewayMetrics
 from hushstream.gateway.settings import DevicesSettings
-from hushstream.systems.p2b.guarantee.deployment import P2BSystem
-from hushstream.systems.p2b.prepared.device_agreement import agreement_of
-from hushstream.systems.p2b.topics import REPORTS, STATEMENTS
-
-_DONE = {REPORTS.name: "Write", STATEMENTS.name: "Read"}
-"""What it does for devices, as a deployment declares it that they take part in (`System.devices`)."""
+from hushstream.schemas.catalogue import FIRST_GENERATION
 
 
 class SlotLog(Protocol):
@@ -52,16 +49,16 @@ class DeviceGateway(ListeningGateway):
     log: SlotLog
 
     async def _connect(self, metrics: GatewayMetrics) -> DeviceServer:
-        settings, core = self.settings, core_of(self.system)
+        settings, desk = self.settings, desk_of(self.system, self.schema_generation)
         devices = settings.devices or DevicesSettings()
-        models = SignedModels(core)
-        relay = SlotRelay(self._append, core.config.partitions.shuffler, devices.relay_seconds, settings.unacknowledged)
+        models = SignedModels(desk)
+        slots = SlotWriter(self.log, desk)
+        relay = SlotRelay(slots.append, desk.partitions, devices.relay_seconds, settings.unacknowledged)
         server = DeviceServer(
             settings,
-            core,
+            desk,
             relay,
             models,
-            agreement_of(core),
             json.dumps(calls.document()).encode(),
             metrics,
             self.schema_generation,
@@ -72,29 +69,37 @@ class DeviceGateway(ListeningGateway):
         self._stack.push_async_callback(relay.stop)
         return server
 
-    async def _append(self, partition: int, value: bytes) -> int:
-        return await self.log.append(REPORTS.name, partition, value)
+
+class SlotWriter:
+    """Appends slots, each behind the record that has to lie before it."""
+
+    def __init__(self, log: SlotLog, desk: Desk) -> None:
+        """Nothing was written."""
+        self._log, self._desk = log, desk
+        self._opening = asyncio.Lock()
+        self._opened: bytes | None = None
+
+    async def append(self, partition: int, value: bytes) -> int:
+        """Append a slot and return its offset once the log holds it.
+
+        Raises:
+            HushstreamError: the log refused it, or what has to lie before it.
+        """
+        async with self._opening:
+            opening = self._desk.opening
+            if opening is not None and opening != self._opened:
+                # Whoever comes first puts it there; other gateways that do agree.
+                await self._log.append(self._desk.topic, partition, opening)
+                self._opened = opening
+        return await self._log.append(self._desk.topic, partition, value)
 
 
-def core_of(system: System) -> P2BSystem:
-    """The deployment, as one that devices take part in.
-
-    Raises:
-        DeclarationError: its learners are no devices.
-    """
-    if not _DONE.items() <= system.devices.items():
-        raise DeclarationError(
-            f"deployment {system.config.deployment}: expected one whose learners are devices (p2b, kind edge, declared "
-            f"features), got another"
-        )
-    core: P2BSystem = system.core
-    return core
-
-
-def device_log(bootstrap: str, prefix: str, security: Security) -> SlotLog:
+def device_log(bootstrap: str, prefix: str, security: Security, system: System) -> SlotLog:
     """The log of a deployment's devices on a Kafka cluster.
 
     Raises:
+        DeclarationError: no devices take part in it.
         HushstreamError: records would leave this machine unencrypted.
     """
-    return KafkaSlotLog(bootstrap, prefix, security, slots=REPORTS.name, published=(STATEMENTS.name,), newest=True)
+    slots = desk_of(system, FIRST_GENERATION).topic
+    return KafkaSlotLog(bootstrap, prefix, security, slots=slots, published=(STATEMENTS,), newest=True)

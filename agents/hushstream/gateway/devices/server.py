@@ -12,8 +12,11 @@ from http import HTTPStatus
 
 from aiohttp import web
 
+from hushstream.engine.devices.errors import BadBody
+from hushstream.engine.devices.travelling import read_slot
 from hushstream.gateway.devices.attestation import HEADER, Attestation
 from hushstream.gateway.devices.calls import AGREEMENT, MODEL, SLOTS, DeviceCall
+from hushstream.gateway.devices.desks import Desk
 from hushstream.gateway.devices.models import SignedModels
 from hushstream.gateway.devices.relay import SlotRelay
 from hushstream.gateway.http_server import HEADERS, JSON, CrossOrigin, HttpServer, Look, fixed, is_media, require_method
@@ -22,8 +25,6 @@ from hushstream.gateway.metrics import GatewayMetrics
 from hushstream.gateway.problems import Problem
 from hushstream.gateway.settings import DevicesSettings, GatewaySettings
 from hushstream.schemas import codec
-from hushstream.systems.p2b.device.travelling import SLOT_RECORD, BadBody, body_bytes, period_of, read_slot
-from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 
 _OCTETS = "application/octet-stream"
 _IDENTIFYING = ("Cookie", "Authorization")
@@ -39,10 +40,9 @@ class DeviceServer(HttpServer[DeviceCall]):
     def __init__(
         self,
         settings: GatewaySettings,
-        system: P2BSystem,
+        desk: Desk,
         relay: SlotRelay,
         models: SignedModels,
-        agreement: bytes,
         description: bytes,
         metrics: GatewayMetrics,
         schema_generation: int,
@@ -53,27 +53,25 @@ class DeviceServer(HttpServer[DeviceCall]):
 
         Args:
             settings: limits; those of devices too.
-            system: the deployment.
+            desk: of the deployment.
             relay: where slots go.
             models: what devices take.
-            agreement: what they agreed to.
             description: the OpenAPI document.
             metrics: where requests are counted.
             schema_generation: in which slots are written.
             attestation: the deployment's own check, if it has one.
             clock: seconds since 1970, by which a slot's period is held.
         """
-        super().__init__(settings, relay, description, metrics, body_bytes(system.form.content_bytes), _CROSS_ORIGIN)
+        super().__init__(settings, relay, description, metrics, desk.body_bytes, _CROSS_ORIGIN)
         self._devices = settings.devices or DevicesSettings()
-        self._system, self._relay, self._models = system, relay, models
+        self._desk, self._relay, self._models = desk, relay, models
         self._generation, self._attestation, self._clock = schema_generation, attestation, clock
-        self._period_ms = system.window_rules().period_ms
         self._slots = Rate(self._devices.slots_per_hour / _HOUR, self._devices.slots_burst)
         self._asked = Rate(self._devices.looks_per_minute / _MINUTE, max(1, round(self._devices.looks_per_minute)))
         self._open["/metrics"] = self._show_metrics
         self._looks: Mapping[str, Look] = {
             MODEL.path: self._model,
-            AGREEMENT.path: partial(fixed, agreement, JSON),
+            AGREEMENT.path: partial(fixed, desk.agreement, JSON),
         }
 
     def _call_of(self, request: web.BaseRequest) -> DeviceCall | None:
@@ -114,16 +112,17 @@ class DeviceServer(HttpServer[DeviceCall]):
             fields = read_slot(body, self._body_bytes)
         except BadBody:
             raise Problem("bad-slot") from None
-        if fields["config_digest"] != self._system.digest:
+        if fields["config_digest"] != self._desk.digest:
             raise Problem("other-configuration")
-        if not 0 <= int(self._clock() * 1000) // self._period_ms - period_of(fields) <= 1:
+        if self._desk.is_stale(fields, int(self._clock() * 1000)):
             raise Problem("stale-period")
         if self._attestation is not None:
             digest = hashlib.sha256(body).digest()
             if not await self._attestation.admits(request.headers.get(HEADER), digest):
                 raise Problem("not-attested")
         read = asyncio.get_running_loop().time()
-        await self._relay.send(fields["report_id"], codec.encode(SLOT_RECORD, fields, self._generation))
+        name, record = self._desk.record(fields)
+        await self._relay.send(fields["report_id"], codec.encode(name, record, self._generation))
         ended = asyncio.get_running_loop().time()
         self._metrics.took(SLOTS.name, False, read - begun, ended - read)
         return web.Response(status=HTTPStatus.NO_CONTENT, headers=HEADERS)

@@ -24,6 +24,10 @@ from typing import Any, NamedTuple
 import golden  # beside this file
 import numpy as np
 
+from hushstream.engine.devices.envelope import ModelBody, read_model
+from hushstream.engine.devices.errors import BadModel
+from hushstream.engine.devices.recipients import Recipients
+from hushstream.engine.devices.signing import Signer, SigningKeys
 from hushstream.features.errors import FeatureError
 from hushstream.features.schema import declare
 from hushstream.learners.errors import LearnerError
@@ -31,11 +35,8 @@ from hushstream.privacy.keys import Key
 from hushstream.systems.p2b.contribution.errors import BadSlot
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout, layout_of
 from hushstream.systems.p2b.contribution.feature_slots import pack_null, unpack_reports
-from hushstream.systems.p2b.contribution.recipients import Recipients
 from hushstream.systems.p2b.device.agreement import TRACK, Agreement
-from hushstream.systems.p2b.device.errors import BadModel
-from hushstream.systems.p2b.device.signing import Signer, SigningKeys
-from hushstream.systems.p2b.device.stated import ModelBody, Statement, arrays_of, content_of, read_model
+from hushstream.systems.p2b.device.stated import Statement, arrays_of, content_of
 
 NOW_MS = 1_800_000_000_000
 _BATCH = 4000

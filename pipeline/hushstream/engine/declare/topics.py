@@ -19,6 +19,8 @@ from hushstream.schemas.topics import (
     letter_reader,
 )
 
+STATEMENTS = "statements"
+
 _PLAIN: dict[str, Any] = {
     "noised": False,
     "names_users": False,
@@ -153,6 +155,20 @@ def model_parts() -> Topic:
     return Topic(
         name=MODEL_PARTS,
         schemas=(PART,),
+        zone=PUBLISHED,
+        partition_rule=PartitionRule.TRACK,
+        count="tracks",
+        retention_ms=LONG_MS,
+        reader=OPERATOR,
+        **_PLAIN,
+    )
+
+
+def statements() -> Topic:
+    """Models as devices take them, under a signature: where learners are agents on devices."""
+    return Topic(
+        name=STATEMENTS,
+        schemas=("ModelStatement",),
         zone=PUBLISHED,
         partition_rule=PartitionRule.TRACK,
         count="tracks",

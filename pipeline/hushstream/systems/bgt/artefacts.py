@@ -1,30 +1,52 @@
-"""The prepared file of a deployment: ``features.json`` with public features of its items, if there are any."""
+"""The prepared files of a deployment.
+
+``features.json``: public features of its items, if there are any. If devices make slots, ``sealing.json`` and
+``signing.json``: the public keys of the collector and of the aggregator; and ``agreement.json``, which applications
+ship.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 
 from hushstream.engine.declare.artefacts import Artefacts, Given, PreparedFrom
+from hushstream.engine.devices.agreed import FORMAT
+from hushstream.engine.devices.published import AGREEMENT, first_keys, read_sealing, read_signing
+from hushstream.engine.devices.travelling import body_bytes
 from hushstream.engine.values import ConfigurationError
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.deployment import BgtSystem
 from hushstream.systems.bgt.features import features_file, features_of, parse_features
-from hushstream.systems.bgt.slots import Float64
+from hushstream.systems.bgt.rounds import ROUNDS
+from hushstream.systems.bgt.slots import Float64, slot_bytes
 
 FEATURES = "features.json"
 TABLE = PreparedFrom("features", "public features of the items: item,number,...,number a line")
 
 
 def prepare(config: BgtConfig, given: Given) -> Mapping[str, bytes]:
-    """Copy the public features of items.
+    """Copy the public features of items, and publish the keys that devices use.
 
     Raises:
-        ConfigurationError: there are none although the configuration declares some, or the reverse; other features were
-            prepared before; or a model of this size would not fit into a record.
+        ConfigurationError: neither the prepared files nor the key files say to whom slots are sealed; there are no
+            features although the configuration declares some, or the reverse; other features were prepared before; or
+            a model of this size would not fit into a record.
     """
     BgtSystem.of(config, _nothing(config))
+    made = {**_features(config, given)}
+    if config.devices:
+        made |= first_keys(given, signs=True)
+        there = Artefacts(given.artefacts.where, {**given.artefacts.files, **made})
+        made[AGREEMENT] = agreement_of(assemble(config, there))
+    return made
+
+
+def _features(config: BgtConfig, given: Given) -> Mapping[str, bytes]:
     artefacts = given.artefacts
     if TABLE.name not in given.inputs:
         if config.features and not artefacts.has(FEATURES):
@@ -42,7 +64,7 @@ def prepare(config: BgtConfig, given: Given) -> Mapping[str, bytes]:
 
 
 def assemble(config: BgtConfig, artefacts: Artefacts) -> BgtSystem:
-    """Join a configuration with the public features of its items.
+    """Join a configuration with the public features of its items, and keys.
 
     Raises:
         ConfigurationError: they are missing or damaged.
@@ -51,7 +73,48 @@ def assemble(config: BgtConfig, artefacts: Artefacts) -> BgtSystem:
     if config.features:
         rows = artefacts.json(FEATURES, "public features of items")
         features = features_of(rows, config.items, config.features, artefacts.path(FEATURES))
-    return BgtSystem.of(config, features, artefacts.public_dataset is not None)
+    keys = (read_sealing(artefacts), read_signing(artefacts)) if config.devices else (None, None)
+    return BgtSystem.of(config, features, artefacts.public_dataset is not None, *keys)
+
+
+def agreement_of(system: BgtSystem) -> bytes:
+    """What devices of a deployment agree to; the same bytes whenever it is made.
+
+    Raises:
+        ConfigurationError: no devices make its slots.
+    """
+    config, sealing, signing = system.config, system.sealing, system.signing
+    if sealing is None or signing is None:
+        raise ConfigurationError(f"deployment {config.deployment}: expected kind edge, got kind {config.kind}")
+    which, took_part = system.guarantee().life_prices.which, system.guarantee().life_prices.took_part
+    assert took_part is not None, "whether somebody took part is not public here"
+    said: dict[str, Any] = {
+        "format": FORMAT,
+        "system": config.system,
+        "deployment": config.deployment,
+        "configuration": system.digest.hex(),
+        "settings": asdict(config),
+        "features": system.features.tolist(),
+        "sealing": {"public_key": sealing.keys[0].public_key.hex(), "vouch_key": sealing.keys[0].vouch_key.hex()},
+        "signing_key": signing.keys[0].public_key.hex(),
+        "promise": {
+            "epsilon_micro": took_part.epsilon_micro,
+            "delta_units": str(took_part.delta_units),
+            "exchange_epsilon_micro": which.epsilon_micro,
+            "exchange_delta_units": str(which.delta_units),
+            "lifetime_slots": ROUNDS,
+            "text": [
+                system.promises.sentence(),
+                *(f"Not protected: {one}" for one in system.promises.releases.not_protected),
+            ],
+        },
+        "slot": {
+            "content_bytes": slot_bytes(config),
+            "body_bytes": body_bytes(slot_bytes(config)),
+            "delay_ms": round(config.settle_seconds * 1000),
+        },
+    }
+    return (json.dumps(said, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def inputs_of(features: Float64) -> Mapping[str, tuple[str, str]]:

@@ -9,9 +9,9 @@ from functools import lru_cache
 from typing import Literal
 
 from hushstream.engine import language
-from hushstream.engine.configuration import PartitionConfig, PrivacyConfig, config_digest, said_aside
+from hushstream.engine.configuration import PartitionConfig, PrivacyConfig, config_digest, later, said_aside
 from hushstream.engine.noise.budget import BudgetConfig
-from hushstream.engine.values import REFUSE_UNKNOWN, number, positive, require, require_deployment, whole
+from hushstream.engine.values import REFUSE_UNKNOWN, number, positive, require, require_deployment, seconds, whole
 
 LATTICE_BITS = 20
 UNIT = 1 << LATTICE_BITS
@@ -24,6 +24,9 @@ LARGEST_TOP = 1 << 9
 """A release of pairs has top (top - 1) / 2 cells of 8 bytes, and is one record."""
 LARGEST_USERS = 1 << 22
 """With norms of at most 1 so many products stay within 2^62."""
+
+SETTLE_SECONDS = 3600.0
+LONGEST_VALID_SECONDS = 30 * 86_400.0
 
 Kind = Literal["items", "pairs", "factors"]
 KINDS: tuple[Kind, ...] = ("items", "pairs", "factors")
@@ -123,6 +126,7 @@ class ModelConfig:
         factor_weight: w, the mean square of a user's factor.
         feature_scale: scale of public features relative to factors on the device.
         edge_margin: an eigenvalue counts if it is this many times the largest eigenvalue of noise alone.
+        valid_seconds: devices begin with a version for this long after it was made; for kind edge.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -136,12 +140,15 @@ class ModelConfig:
     factor_weight: float = 0.5
     feature_scale: float = 0.06
     edge_margin: float = 1.1
+    valid_seconds: float = later(LONGEST_VALID_SECONDS)
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         for name in self.__slots__:
             object.__setattr__(self, name, positive(f"model.{name}", getattr(self, name)))
         require(self.edge_margin >= 1, "model.edge_margin", "at least 1", self.edge_margin)
+        expected = f"at most {LONGEST_VALID_SECONDS:.0f}, as long as statements are kept"
+        require(self.valid_seconds <= LONGEST_VALID_SECONDS, "model.valid_seconds", expected, self.valid_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +165,8 @@ class BgtConfig:
         partitions: number of partitions of each topic; users are distributed over those of the learner.
         budget: limit of one user's payments over all noise epochs; null for the price of one epoch.
         privacy: the operator's statement about the promise; it is in no digest.
+        kind: hosted (the operator's raters make slots) or edge (users' devices make them, sealed for the collector).
+        settle_seconds: longest delay of a device's slot of a round, drawn uniformly; for kind edge.
         system: name of the system.
     """
 
@@ -172,6 +181,8 @@ class BgtConfig:
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
     budget: BudgetConfig | None = None
     privacy: PrivacyConfig = said_aside()
+    kind: Literal["hosted", "edge"] = later("hosted")
+    settle_seconds: float = later(SETTLE_SECONDS)
     system: Literal["bgt"] = "bgt"
 
     def __post_init__(self) -> None:
@@ -181,8 +192,25 @@ class BgtConfig:
         whole("features.dimension", self.features, 0, 256)
         collectors = self.partitions.shuffler
         require(collectors == 1, "partitions.collector", "1 (there is one collector)", collectors)
+        require(self.kind in ("hosted", "edge"), "kind", "hosted or edge", self.kind)
+        object.__setattr__(self, "settle_seconds", seconds(language.SETTLE_SECONDS, self.settle_seconds, 0.001))
+        if not self.devices:
+            expected = "none where no devices make slots (kind edge)"
+            require(self.settle_seconds == SETTLE_SECONDS, language.SETTLE_SECONDS, expected, self.settle_seconds)
+            valid = self.model.valid_seconds
+            require(valid == LONGEST_VALID_SECONDS, "model.valid_seconds", expected, valid)
+        else:
+            expected = "gaussian for kind edge: exact sums are for replays, whose raters are workers"
+            require(self.release.noise == "gaussian", "release.mechanism", expected, self.release.noise)
+            raters = self.partitions.learner
+            require(raters == 1, "partitions.rater", "1 for kind edge, which has no raters", raters)
         if self.budget is not None:
             require(self.budget.lift == 0, "budget.lift", "0 (there is no hold-out)", self.budget.lift)
+
+    @property
+    def devices(self) -> bool:
+        """Whether users' devices make slots, and take models, through a gateway."""
+        return self.kind == "edge"
 
     @property
     def top(self) -> int:
@@ -191,15 +219,16 @@ class BgtConfig:
 
 
 @lru_cache(maxsize=64)
-def bgt_digest(config: BgtConfig, features: bytes = b"", public_dataset: bool = False) -> bytes:
+def bgt_digest(config: BgtConfig, features: bytes = b"", public_dataset: bool = False, pinned: bytes = b"") -> bytes:
     """Digest of a deployment (16 bytes).
 
     Args:
         config: all of it.
         features: public features of items in their canonical form (`hushstream.systems.bgt.features`).
         public_dataset: whether a public dataset is replayed.
+        pinned: the collector's first public key and the aggregator's, where devices make slots.
     """
-    return config_digest(config, public_dataset, len(features).to_bytes(8, "little") + features)
+    return config_digest(config, public_dataset, len(features).to_bytes(8, "little") + features + pinned)
 
 
 KEYS: Mapping[str, str | None] = {
@@ -211,6 +240,7 @@ KEYS: Mapping[str, str | None] = {
     "release.epochs": language.EPOCHS,
     "partitions.learner": "partitions.rater",
     "partitions.shuffler": "partitions.collector",
+    "settle_seconds": language.SETTLE_SECONDS,
     "budget": language.LIFETIME,
     "budget.lift": None,
 }

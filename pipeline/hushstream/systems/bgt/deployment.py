@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hushstream.engine.devices.recipients import Recipients
+from hushstream.engine.devices.signing import SigningKeys
 from hushstream.engine.system import Core
 from hushstream.engine.values import MAX_RECORD_BYTES, require
 from hushstream.privacy.mechanisms.noise import NoiseAddress
@@ -40,12 +42,22 @@ class BgtSystem(Core[BgtConfig]):
 
     Attributes:
         features: (I, f).
+        sealing, signing: the collector's public keys and the aggregator's, where devices make slots.
     """
 
     features: Float64
+    sealing: Recipients | None = None
+    signing: SigningKeys | None = None
 
     @classmethod
-    def of(cls, config: BgtConfig, features: Float64, public_dataset: bool = False) -> BgtSystem:
+    def of(
+        cls,
+        config: BgtConfig,
+        features: Float64,
+        public_dataset: bool = False,
+        sealing: Recipients | None = None,
+        signing: SigningKeys | None = None,
+    ) -> BgtSystem:
         """Make a deployment.
 
         Raises:
@@ -53,8 +65,11 @@ class BgtSystem(Core[BgtConfig]):
                 epoch.
         """
         require_publishable(config)
-        digest = bgt_digest(config, features_bytes(features), public_dataset)
-        return cls(config, digest, priced(config), features, public_dataset=public_dataset)
+        hosted = not (config.devices and public_dataset)
+        require(hosted, "kind", "hosted in a replay, whose raters are workers", config.kind)
+        pinned = b"".join(keys.pinned for keys in (sealing, signing) if keys is not None)
+        digest = bgt_digest(config, features_bytes(features), public_dataset, pinned)
+        return cls(config, digest, priced(config), features, sealing, signing, public_dataset=public_dataset)
 
     @property
     def counts(self) -> Mapping[str, int]:

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
 
-from hushstream.engine.declare.artefacts import Artefacts
+from hushstream.engine.declare.artefacts import Artefacts, PublishedKey
 from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words, names_user
 from hushstream.engine.declare.gauges import model_gauges
 from hushstream.engine.declare.result import Result
-from hushstream.engine.declare.role import answering_role, keyed, publishing_role, releasing_role, ringed
+from hushstream.engine.declare.role import RoleKeys, answering_role, keyed, publishing_role, releasing_role, ringed
+from hushstream.engine.devices.published import (
+    AGREEMENT,
+    SEALING,
+    SEALING_ZONE,
+    SIGNING,
+    SIGNING_ZONE,
+    publish_sealing,
+    publish_signing,
+)
+from hushstream.engine.devices.signing import Signer
 from hushstream.engine.system import Priced
 from hushstream.systems.bgt import artefacts as files
 from hushstream.systems.bgt import plan
 from hushstream.systems.bgt.configuration import KEYS, BgtConfig
 from hushstream.systems.bgt.deployment import BgtSystem, require_publishable
+from hushstream.systems.bgt.device_facts import device_facts
 from hushstream.systems.bgt.edge.rater import RaterMachine
 from hushstream.systems.bgt.price.advice import sizes
 from hushstream.systems.bgt.price.budget import priced
@@ -21,11 +34,22 @@ from hushstream.systems.bgt.reasons import AGGREGATOR_OUTCOMES, COLLECTOR_OUTCOM
 from hushstream.systems.bgt.server.machine import BgtAggregatorMachine
 from hushstream.systems.bgt.shuffler.collector import CollectorMachine
 from hushstream.systems.bgt.slots import slot_bytes
-from hushstream.systems.bgt.topics import EDGE_ZONE, SERVER_ZONE, SHUFFLER_ZONE, TOPICS
+from hushstream.systems.bgt.topics import EDGE_ZONE, SERVER_ZONE, SHUFFLER_ZONE, STATEMENTS, TOPICS, topics_of
 
 
 def _rater_gauges(machine: RaterMachine, now_seconds: float) -> Mapping[str, float]:
     return model_gauges(machine.received.version, machine.received.reader.published_ms, now_seconds)
+
+
+def _opening_collector(system: BgtSystem, home: int, keys: RoleKeys) -> CollectorMachine:
+    held = keys.others[SEALING_ZONE].kept() if SEALING_ZONE in keys.others else ()
+    return CollectorMachine(system, home, keys.own, keys.ring, held)
+
+
+def _signing_aggregator(system: BgtSystem, track: int, keys: RoleKeys) -> BgtAggregatorMachine:
+    assert system.signing is not None, "devices take models that are signed"
+    held = keys.others[SIGNING_ZONE].kept() if SIGNING_ZONE in keys.others else ()
+    return BgtAggregatorMachine(system, track, Signer(system.signing, held))
 
 
 RATER = answering_role(
@@ -59,7 +83,22 @@ COLLECTOR = releasing_role(
 
 AGGREGATOR = publishing_role(SERVER_ZONE, BgtAggregatorMachine, writes=("rounds",), outcomes=AGGREGATOR_OUTCOMES)
 
-ROLES = (RATER, COLLECTOR, AGGREGATOR)
+OPENING_COLLECTOR = replace(COLLECTOR, make=_opening_collector, further_key_zones=(SEALING_ZONE,))
+"""Where devices make slots: it opens them with a key of its own."""
+
+SIGNING_AGGREGATOR = replace(
+    AGGREGATOR,
+    make=_signing_aggregator,
+    further_key_zones=(SIGNING_ZONE,),
+    writes=(*AGGREGATOR.writes, STATEMENTS.name),
+)
+"""Where devices take models: it signs them with a key of its own."""
+
+ROLES = (RATER, COLLECTOR, OPENING_COLLECTOR, AGGREGATOR, SIGNING_AGGREGATOR)
+"""All that a deployment may have."""
+
+_SLOTS: Mapping[str, Literal["Read", "Write"]] = {"updates": "Write", "models": "Read", "rounds": "Read"}
+"""What whoever hands in slots may do that were made outside of the raters (`hushstream.client.slots`)."""
 
 
 NAME = "bgt"
@@ -70,13 +109,13 @@ def declare(core: BgtSystem) -> System:
     config = core.config
     return System(
         core=core,
-        roles=ROLES,
-        topics=TOPICS,
-        erasure=ERASURE,
-        words=WORDS,
+        roles=(OPENING_COLLECTOR, SIGNING_AGGREGATOR) if config.devices else (RATER, COLLECTOR, AGGREGATOR),
+        topics=topics_of(config.devices),
+        erasure=EDGE_ERASURE if config.devices else ERASURE,
+        words=EDGE_WORDS if config.devices else WORDS,
         facts={"items": config.items, "features": config.features, "bytes of a slot": slot_bytes(config)},
-        requests=config,
-        devices={"updates": "Write", "models": "Read", "rounds": "Read"},
+        requests=None if config.devices else config,
+        devices={**_SLOTS, STATEMENTS.name: "Read"} if config.devices else _SLOTS,
     )
 
 
@@ -89,13 +128,14 @@ def _priced(config: BgtConfig, artefacts: Artefacts) -> Priced:
 
 
 def _facts(config: BgtConfig, artefacts: Artefacts) -> Sequence[Fact]:
-    """The numbers of users from which on the deployment helps."""
+    """The numbers of users from which on the deployment helps, and what devices show."""
     if config.release.noise == "exact":
         return ()
+    told = device_facts(config) if config.devices else ()
     found = sizes(config)
     least = -1.0 if found.biases is None else found.biases
     biases, factors = found.as_text().splitlines()
-    return (Fact("users_to_gain", least, biases), Fact("users_for_factors", found.factors, factors))
+    return (Fact("users_to_gain", least, biases), Fact("users_for_factors", found.factors, factors), *told)
 
 
 def _notes(config: BgtConfig) -> Sequence[str]:
@@ -118,6 +158,15 @@ WORDS = Words(
 )
 
 
+EDGE_WORDS = replace(
+    WORDS,
+    trust="central, at the collector; edge: users' devices make the slots and seal them, and the one trusted collector "
+    "opens every slot without a name; everybody after it sees noised sums; no topic of the deployment holds ratings",
+    erasure="the application drops the user's device, which holds all of the user's state; slots name no user and go "
+    "with their topic's retention; slots that were summed stay, under noise",
+)
+
+
 ERASURE = Erasure(
     stays=(
         "slots of rounds that ended before: in sums, released with noise; the guarantee covers them",
@@ -133,6 +182,8 @@ ERASURE = Erasure(
     names=names_user,
 )
 
+EDGE_ERASURE = replace(ERASURE, stays=ERASURE.stays[:1], waits=())
+
 KIND = Kind(
     name=NAME,
     summary="users' ratings stay with them; three noised rounds of padded slots make one model of items",
@@ -141,7 +192,7 @@ KIND = Kind(
     keys=KEYS,
     topics=TOPICS,
     roles=ROLES,
-    artefacts=(files.FEATURES,),
+    artefacts=(files.FEATURES, SEALING, SIGNING, AGREEMENT),
     inputs=(files.TABLE,),
     prepare=files.prepare,
     assemble=_assemble,
@@ -150,5 +201,9 @@ KIND = Kind(
     facts=_facts,
     notes=_notes,
     plan=lambda config, artefacts, audience: plan.plan(config, audience),
+    published_keys=(
+        PublishedKey(SEALING_ZONE, SEALING, "slots are sealed to", None, publish_sealing),
+        PublishedKey(SIGNING_ZONE, SIGNING, "models are signed with", None, publish_signing),
+    ),
     study="hushstream.replay.studies.bgt.study:STUDY",
 )

@@ -19,7 +19,7 @@ PREDICTIONS = topics.journal(
 
 UPDATES = topics.unnamed(
     "updates",
-    ("RatingRound", "RatingSlot", "Seal"),
+    ("RatingRound", "RatingSlot", "SealedRatingSlot", "Seal"),
     SHUFFLER_ZONE,
     # The one collector's: raters of all partitions write to it.
     PartitionRule.TRACK,
@@ -48,6 +48,9 @@ ROUNDS = Topic(
 )
 """The next round, computed from releases alone."""
 
+STATEMENTS = topics.statements()
+"""Where devices make slots."""
+
 TOPICS = (
     RATINGS,
     PREDICTIONS,
@@ -56,6 +59,7 @@ TOPICS = (
     topics.releases("releases", "RatingSums", "Seal"),
     topics.models("RatingModel"),
     ROUNDS,
+    STATEMENTS,
     topics.account("ledger", "LedgerEntry", "scopes"),
     topics.marks(EDGE_ZONE, "learner"),
     topics.marks(SHUFFLER_ZONE, "shuffler"),
@@ -63,3 +67,10 @@ TOPICS = (
     topics.dead_letters(SHUFFLER_ZONE, "shuffler"),
     topics.dead_letters(SERVER_ZONE, "tracks"),
 )
+
+
+def topics_of(devices: bool) -> tuple[Topic, ...]:
+    """Those that a deployment has: where devices make slots, ratings and predictions stay with them."""
+    if devices:
+        return tuple(topic for topic in TOPICS if topic.zone != EDGE_ZONE)
+    return tuple(topic for topic in TOPICS if topic is not STATEMENTS)

@@ -28,6 +28,16 @@ from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.result import RECOMMENDATIONS
 from hushstream.engine.declare.role import Role, RoleKeys, answering_role, keyed, publishing_role, releasing_role
 from hushstream.engine.declare.topics import EVENTS_STAY
+from hushstream.engine.devices.published import (
+    AGREEMENT,
+    SEALING,
+    SEALING_ZONE,
+    SIGNING,
+    SIGNING_ZONE,
+    publish_sealing,
+    publish_signing,
+)
+from hushstream.engine.devices.signing import Signer
 from hushstream.engine.system import Priced
 from hushstream.feedback.join import JOIN_OUTCOMES
 from hushstream.privacy.amounts import count_text
@@ -35,7 +45,6 @@ from hushstream.privacy.promises.promise import Promises
 from hushstream.privacy.promises.sentence import Prices, price_text
 from hushstream.schemas import codec
 from hushstream.systems.p2b.configuration import KEYS, P2BConfig
-from hushstream.systems.p2b.device.signing import Signer
 from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.guarantee.promise import life_prices, lifetime_slots_of, priced, window_tree_of
 from hushstream.systems.p2b.guarantee.summed import summed_of
@@ -58,10 +67,8 @@ from hushstream.systems.p2b.topics import (
     EDGE_ZONE,
     LIFT,
     MODEL_PARTS,
-    SEALING_ZONE,
     SERVER_ZONE,
     SHUFFLER_ZONE,
-    SIGNING_ZONE,
     STATEMENTS,
     TOPICS,
     topics_of,
@@ -393,7 +400,7 @@ KIND = Kind(
     prepare=files.prepare,
     assemble=_assemble,
     priced=_priced,
-    artefacts=(files.ENCODER, files.SEALING, files.START, files.SIGNING, files.AGREEMENT),
+    artefacts=(files.ENCODER, SEALING, files.START, SIGNING, AGREEMENT),
     inputs=(files.STARTED_FROM,),
     resolved=_resolved,
     check=_check,
@@ -401,8 +408,8 @@ KIND = Kind(
     notes=_notes,
     plan=lambda config, artefacts, audience: plan.plan(config, audience),
     published_keys=(
-        PublishedKey(SEALING_ZONE, files.SEALING, "slots are sealed to", _period_ms, files.publish_sealing),
-        PublishedKey(SIGNING_ZONE, files.SIGNING, "models are signed with", None, files.publish_signing),
+        PublishedKey(SEALING_ZONE, SEALING, "slots are sealed to", _period_ms, publish_sealing),
+        PublishedKey(SIGNING_ZONE, SIGNING, "models are signed with", None, publish_signing),
     ),
     study="hushstream.replay.studies.p2b.study:STUDY",
 )

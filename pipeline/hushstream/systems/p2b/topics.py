@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from hushstream.engine.declare import topics
-from hushstream.schemas.topics import LONG_MS, OPERATOR, PUBLISHED, PartitionRule, Topic
+from hushstream.schemas.topics import PartitionRule, Topic
 
 EDGE_ZONE, SHUFFLER_ZONE, SERVER_ZONE = "edge", "shuffler", "server"
 """Whose operators may see what; the server's workers hold no key."""
-
-SEALING_ZONE = "sealing"
-"""Of the shuffler's second key: it opens sealed slots and makes no noise, so it does not turn with the noise key."""
 
 REPORTS = topics.unnamed(
     "reports",
@@ -37,24 +34,8 @@ INTERACTIONS = topics.unnamed(
 MODEL_PARTS = topics.model_parts()
 """Where a model is larger than a record."""
 
-SIGNING_ZONE = "signing"
-"""Of the aggregator's key that signs models for devices: it makes no noise and opens nothing."""
-
-STATEMENTS = Topic(
-    name="statements",
-    schemas=("ModelStatement",),
-    zone=PUBLISHED,
-    partition_rule=PartitionRule.TRACK,
-    count="tracks",
-    retention_ms=LONG_MS,
-    noised=False,
-    names_users=False,
-    tombstones=False,
-    ticks=False,
-    private_lag=False,
-    reader=OPERATOR,
-)
-"""Models as devices take them, under a signature: where learners are agents on devices."""
+STATEMENTS = topics.statements()
+"""Where devices take models."""
 
 ITEMS = topics.items()
 """Where items have names."""

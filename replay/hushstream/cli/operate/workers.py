@@ -274,7 +274,7 @@ def _run_gateway(
     }
     # Where applications ask nobody, learners are devices.
     if settings.devices is not None or system.requests is None:
-        return run_gateway(lambda: DeviceGateway(log=device_log(bootstrap, prefix, security), **shared))
+        return run_gateway(lambda: DeviceGateway(log=device_log(bootstrap, prefix, security, system), **shared))
     return run_gateway(lambda: Gateway(log=kafka_log(bootstrap, prefix, security, system, settings.party), **shared))
 
 

@@ -28,6 +28,7 @@ from hushstream.agents.worker.deployment import KEYS, KeySource, prepare, read_c
 from hushstream.client.items import Items
 from hushstream.client.kafka import connect
 from hushstream.engine.declare.role import key_names
+from hushstream.engine.devices.published import SEALING_ZONE, SIGNING_ZONE
 from hushstream.ops.check.findings import Verified
 from hushstream.privacy.keys import generate_keys
 from hushstream.replay.bench.processes import Running, started
@@ -40,7 +41,6 @@ from hushstream.replay.shop.storefront import Storefront
 from hushstream.replay.shop.traffic import Tally, Traffic, until_a_learner_answers
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.device.agreement import Agreement
-from hushstream.systems.p2b.topics import SEALING_ZONE, SIGNING_ZONE
 
 HOST = "127.0.0.1"
 _SHELF_SECONDS = 1.0

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from hushstream.engine.devices.errors import BadSeal
+from hushstream.engine.devices.recipients import Openers, Recipients
+from hushstream.engine.devices.sealing import SlotPlace
 from hushstream.privacy.keys import Key, seeded_key
-from hushstream.systems.p2b.contribution.errors import BadSeal
-from hushstream.systems.p2b.contribution.recipients import Openers, Recipients
-from hushstream.systems.p2b.contribution.sealed import SealOpener, SlotPlace, seal
+from hushstream.systems.p2b.contribution.sealed import SealOpener, seal
 from hushstream.systems.p2b.contribution.slots import SLOT_BYTES
 
 FIRST, SECOND, THIRD, FOREIGN = (seeded_key(number, "sealing") for number in range(4))
@@ -42,7 +43,7 @@ def test_the_period_alone_says_to_whom_a_slot_is_sealed():
 
 
 def test_what_was_sealed_to_any_kept_key_opens_also_when_a_writer_is_late_with_the_new_one():
-    openers = Openers(ALL, [FIRST, SECOND, THIRD])
+    openers = Openers(ALL, [FIRST, SECOND, THIRD], SealOpener)
     for period in (0, 10, 20):
         assert openers.open(sealed_at(period), place(period)) == CONTENT
     late = seal(CONTENT, place(25), public(FIRST), USER)
@@ -52,7 +53,7 @@ def test_what_was_sealed_to_any_kept_key_opens_also_when_a_writer_is_late_with_t
 
 
 def test_a_destroyed_key_opens_nothing_any_more_and_the_others_go_on():
-    openers = Openers(ALL, [SECOND, THIRD])
+    openers = Openers(ALL, [SECOND, THIRD], SealOpener)
     assert openers.open(sealed_at(15), place(15)) == CONTENT
     with pytest.raises(BadSeal):
         openers.open(sealed_at(5), place(5))
@@ -61,7 +62,7 @@ def test_a_destroyed_key_opens_nothing_any_more_and_the_others_go_on():
 @pytest.mark.parametrize("held", [[], [FIRST, SECOND], [FOREIGN]])
 def test_without_the_newest_published_key_nothing_is_opened(held):
     with pytest.raises(BadSeal, match=f"public half {public(THIRD).hex()[:16]}..., which the deployment publishes"):
-        Openers(ALL, held)
+        Openers(ALL, held, SealOpener)
 
 
 def test_only_who_holds_the_newest_key_can_name_the_next():

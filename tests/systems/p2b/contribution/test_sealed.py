@@ -9,16 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hushstream.engine.devices.errors import BadSeal
+from hushstream.engine.devices.sealing import PUBLIC_KEY_BYTES, SlotPlace, require_public_key
 from hushstream.privacy.keys import seeded_key
-from hushstream.systems.p2b.contribution.errors import BadSeal
-from hushstream.systems.p2b.contribution.sealed import (
-    PUBLIC_KEY_BYTES,
-    SEALED_BYTES,
-    SealOpener,
-    SlotPlace,
-    require_public_key,
-    seal,
-)
+from hushstream.systems.p2b.contribution.sealed import SEALED_BYTES, SealOpener, seal
 from hushstream.systems.p2b.contribution.slots import SLOT_BYTES, Report, pack
 
 SHUFFLER = SealOpener(seeded_key(1, "sealing"))

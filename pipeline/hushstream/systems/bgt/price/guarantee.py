@@ -39,8 +39,9 @@ _HOSTED = (
 _EDGE = "ratings, from whoever controls the device or the application's process"
 
 
-def epoch_guarantee(config: BgtConfig, deployment: Deployment = "hosted", rounds: int = ROUNDS) -> Guarantee:
+def epoch_guarantee(config: BgtConfig, rounds: int = ROUNDS) -> Guarantee:
     """The guarantee of the first rounds together for one user; by default of all rounds."""
+    deployment: Deployment = config.kind
     if config.release.noise == "exact":
         return exact_guarantee(RELATION, UNIT_OF_PROMISE, 1, ZONE, bgt_contents(config), deployment)
     cost, against = user_cost(config, 1, rounds), user_cost(config, 2, rounds)
@@ -117,10 +118,13 @@ def bgt_contents(config: BgtConfig) -> tuple[Content, ...]:
 
 
 def _contents(config: BgtConfig) -> Iterator[Content]:
-    yield _content("ratings", "ratings, with the user's name", Form.CLEAR)
-    yield _content("predictions", "what each question's user is expected to rate", Form.CLEAR)
-    yield _content("updates", "slots, without a name", Form.CLEAR)
+    if not config.devices:
+        yield _content("ratings", "ratings, with the user's name", Form.CLEAR)
+        yield _content("predictions", "what each question's user is expected to rate", Form.CLEAR)
+    yield _content("updates", "slots, without a name", Form.SEALED if config.devices else Form.CLEAR)
     form = Form.CLEAR if config.release.noise == "exact" else Form.NOISED
     yield _content("releases", "sums over all users of a round", form)
     yield _content("models", "biases and factors of items, made of releases alone", form)
     yield _content("rounds", "what is asked for next, made of releases alone", form)
+    if config.devices:
+        yield _content("statements", "models and what is asked for next, as devices take them", form)

@@ -7,25 +7,30 @@ the model is that of kind A, and there is no further round. The version contains
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
+from hushstream.engine.devices.envelope import STATEMENT_RECORD
+from hushstream.engine.devices.signing import Signer
 from hushstream.engine.journal.chain import Rounding
 from hushstream.engine.learner.models import aggregator_identity
 from hushstream.engine.one_input import Gathered
 from hushstream.engine.publishing import PUBLISHING, PublishingRole
 from hushstream.engine.records import InputRecord, InputSlice, Output, Step
 from hushstream.engine.refusals import Refused
-from hushstream.engine.state.declared import State, after, boolean, listed, raw
+from hushstream.engine.state.declared import FIXED, State, after, boolean, listed, raw
 from hushstream.schemas import codec
 from hushstream.systems.bgt.deployment import BgtSystem
 from hushstream.systems.bgt.errors import BadRelease
 from hushstream.systems.bgt.records import model_columns, parse_release, round_fields
 from hushstream.systems.bgt.server.rounds import Server
-from hushstream.systems.bgt.topics import SERVER_ZONE
+from hushstream.systems.bgt.stated import Statement, content_of
+from hushstream.systems.bgt.topics import SERVER_ZONE, STATEMENTS
 
 _COLLECTORS = 1
 
@@ -50,12 +55,14 @@ class BgtAggregatorMachine(PublishingRole):
     rounding = Rounding(
         {"biases": "<f8", "factors": "<f8", "gains": "<f8", "edge": "<f8", "largest": "<f8"}, 1e-9, ("digest",)
     )
+    derived: ClassVar[Mapping[str, str]] = {"_signer": FIXED}
     system: BgtSystem
 
-    def __init__(self, system: BgtSystem, track: int) -> None:
-        """Bind to a deployment; ``track`` is 0."""
+    def __init__(self, system: BgtSystem, track: int, signer: Signer | None = None) -> None:
+        """Bind to a deployment; ``track`` is 0, and ``signer`` there where devices take models."""
         identity = aggregator_identity(system, track)
         super().__init__(system, identity, "RatingModel", ("releases", track), SERVER_ZONE, _COLLECTORS)
+        self._signer = signer
         self.as_stated = True
         self.server = Server(system.config, system.features)
         self.taken: list[bytes] = []
@@ -79,7 +86,8 @@ class BgtAggregatorMachine(PublishingRole):
             except Refused as error:
                 gathered.refuse(error.reason, record)
             if due:
-                self.publish(record.offset + 1, self._version(), gathered, self._announced)
+                announced = partial(self._announced, record.timestamp_ms)
+                self.publish(record.offset + 1, self._version(), gathered, announced)
         return self.finished(slices, gathered)
 
     def _on_release(self, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> None:
@@ -127,8 +135,8 @@ class BgtAggregatorMachine(PublishingRole):
             "digest": self.chain.digester.digest("model", columns["biases"], columns["factors"]),
         }
 
-    def _announced(self, fields: Mapping[str, Any]) -> tuple[Output, ...]:
-        """The next round, from the version in the journal alone."""
+    def _announced(self, now_ms: int, fields: Mapping[str, Any]) -> tuple[Output, ...]:
+        """The next round, and the signed model of devices, from the version in the journal alone."""
         items = self.system.config.items
         asked = {
             "config_digest": self.system.digest,
@@ -138,7 +146,12 @@ class BgtAggregatorMachine(PublishingRole):
             "top": fields["top"],
             "gains": fields["gains"],
         }
-        return (Output("rounds", self.journal[1], self.chain.encode("RatingRound", asked)),)
+        announced = Output("rounds", self.journal[1], self.chain.encode("RatingRound", asked))
+        if self._signer is None:
+            return (announced,)
+        content = content_of(fields)
+        said = _stated(self.system, fields, content, now_ms).signed(self._signer, self.system.digest, content)
+        return (announced, Output(STATEMENTS.name, self.journal[1], self.chain.encode(STATEMENT_RECORD, said)))
 
     def _learn_again(self) -> None:
         """Make the model of all releases that were taken."""
@@ -160,3 +173,30 @@ class BgtAggregatorMachine(PublishingRole):
     def _stop(self) -> None:
         self.server.stop()
         self.stopped = True
+
+
+def _stated(system: BgtSystem, fields: Mapping[str, Any], content: bytes, now_ms: int) -> Statement:
+    """What is stated of a version.
+
+    Args:
+        system: the deployment.
+        fields: of its `RatingModel`.
+        content: see `content_of`.
+        now_ms: log time of the record that it followed from.
+    """
+    config = system.config
+    return Statement(
+        deployment=config.deployment,
+        configuration=system.digest.hex(),
+        version=fields["version"],
+        issued_ms=now_ms,
+        expires_ms=now_ms + round(config.model.valid_seconds * 1000),
+        epsilon_micro=fields["epsilon_micro"],
+        delta_units=str(int.from_bytes(fields["delta_units"], "big")),
+        private_as_stated=fields["private_as_stated"],
+        content_sha256=hashlib.sha256(content).hexdigest(),
+        content_bytes=len(content),
+        kind=fields["next_kind"],
+        factors=len(fields["factors"]) // (8 * config.items),
+        top=len(fields["top"]) // 4,
+    )

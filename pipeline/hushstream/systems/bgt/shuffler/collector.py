@@ -28,6 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
+from hushstream.engine.devices.errors import BadSeal
+from hushstream.engine.devices.recipients import Openers
+from hushstream.engine.devices.sealing import ContentOpener
+from hushstream.engine.devices.travelling import place_of
 from hushstream.engine.journal.chain import Identity
 from hushstream.engine.noise.spending import Asked
 from hushstream.engine.one_input import Gathered, Read
@@ -76,7 +80,8 @@ class Naming(Enum):
     """Its id and its content."""
 
 
-_KINDS = frozenset({"RatingRound", "RatingSlot", "Seal"})
+_BESIDE = frozenset({"RatingRound", "Seal"})
+_SLOT, _SEALED_SLOT = "RatingSlot", "SealedRatingSlot"
 _AT_ONCE = 1024
 """Slots that are folded together."""
 
@@ -122,16 +127,34 @@ class CollectorMachine(ReopeningRole):
     )
     derived: ClassVar[Mapping[str, str]] = {
         "_slot_bytes": FIXED,
+        "_kinds": FIXED,
+        "_opener": FIXED,
         "_rows": "empty between two folds (`_settle`)",
     }
 
     system: BgtSystem
 
-    def __init__(self, system: BgtSystem, partition: int, key: Key, ring: KeyRing | None = None) -> None:
-        """Bind to a deployment, a home partition, the key that its journal begins with, and the zone's key file."""
+    def __init__(
+        self, system: BgtSystem, partition: int, key: Key, ring: KeyRing | None = None, sealing: Sequence[Key] = ()
+    ) -> None:
+        """Bind to a deployment, a home partition, and keys.
+
+        Args:
+            system: the deployment.
+            partition: the home partition.
+            key: the key that its journal begins with.
+            ring: the zone's key file.
+            sealing: the keys that open sealed slots, where devices make them.
+
+        Raises:
+            BadSeal: slots are sealed to a key that is not in ``sealing``.
+        """
         identity = Identity.of(system, "collector", "journal-collector", partition, begun_in=IDS_GENERATION)
         super().__init__(system, identity, "RoundJournal", ("updates", partition), SHUFFLER_ZONE, key, ring)
         self._slot_bytes = slot_bytes(system.config)
+        # Where slots are sealed, one in clear is refused: a device that forgot to seal shows what its user did.
+        self._kinds = _BESIDE | {_SLOT if system.sealing is None else _SEALED_SLOT}
+        self._opener = None if system.sealing is None else Openers(system.sealing, sealing, ContentOpener)
         self.phase_ends = PhaseEnds(system.config.partitions.learner)
         self.known: set[bytes] = set()
         """Ids of all slots in any round, so that a slot counts once."""
@@ -150,7 +173,7 @@ class CollectorMachine(ReopeningRole):
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: one step for each round that ends, and one for what is left."""
         gathered = Gathered(self)
-        for one in self.read(slices, _KINDS):
+        for one in self.read(slices, self._kinds):
             if self._take(one, gathered):
                 self._release(one.record.offset + 1, gathered)
         self.releases.require_followed()
@@ -162,7 +185,7 @@ class CollectorMachine(ReopeningRole):
         charged = self.charge
         fields = self.chain.accept(value, self.committed())
         gathered = Gathered(self)
-        for one in self.read(slices, _KINDS):
+        for one in self.read(slices, self._kinds):
             self._take(one, gathered)
         self._settle(gathered)
         self._close_round(fields["round"], fields["released"])
@@ -222,7 +245,10 @@ class CollectorMachine(ReopeningRole):
         if self.collector is None or fields["round"] != self.next:
             raise Refused(BgtRefusal.OTHER_ROUND)
         try:
-            row = parse_slot(fields["content"], self._slot_bytes)
+            content = fields["content"] if self._opener is None else self._opened(fields, self._opener)
+            row = parse_slot(content, self._slot_bytes)
+        except BadSeal:
+            raise Refused(Refusal.SEALED_FOR_ANOTHER) from None
         except BadSlots:
             raise Refused(Refusal.MALFORMED_SLOT) from None
         name = fields["slot_id"].hex()
@@ -234,6 +260,9 @@ class CollectorMachine(ReopeningRole):
         self._rows.append((fields["slot_id"], row))
         if len(self._rows) >= _AT_ONCE:
             self._fold_rows(gathered)
+
+    def _opened(self, fields: dict[str, Any], opener: Openers) -> bytes:
+        return opener.open(fields["sealed"], place_of(fields["slot_id"], fields["round"], fields["config_digest"]))
 
     def _fold_rows(self, gathered: Gathered) -> None:
         if self.collector is None or not self._rows:

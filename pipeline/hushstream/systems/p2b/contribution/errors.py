@@ -13,9 +13,5 @@ class BadSlot(ContributionError):
     """Bytes that are no slot content; the message never repeats them."""
 
 
-class BadSeal(ContributionError):
-    """Bytes that cannot be opened, or a key that cannot be sealed to; the message never repeats them."""
-
-
 class BadReward(ContributionError):
     """A reward that is not a finite number."""

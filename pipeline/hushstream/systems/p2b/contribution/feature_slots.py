@@ -23,6 +23,9 @@ from hushstream.systems.p2b.contribution.feature_layout import UNITS, FeatureLay
 Int64 = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
+SLOT_RECORD = "SealedFeatureSlot"
+"""The record of a sealed slot."""
+
 _VERSION = 2
 """Version 1 is the content of codes."""
 

@@ -36,39 +36,24 @@ Guarantee:
 
 from __future__ import annotations
 
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from hushstream.engine.devices.errors import BadSeal
+from hushstream.engine.devices.sealing import PUBLIC_KEY_BYTES, TAG_BYTES, SlotPlace, exchange, private_of
 from hushstream.privacy.encoding import encode
 from hushstream.privacy.keys import Key
-from hushstream.systems.p2b.contribution.errors import BadSeal
 from hushstream.systems.p2b.contribution.slots import SLOT_BYTES
 
-PUBLIC_KEY_BYTES = 32
-TAG_BYTES = 16
 SEALED_BYTES = PUBLIC_KEY_BYTES + SLOT_BYTES + TAG_BYTES
 """Ephemeral public key, then the encrypted content and its tag: 80 bytes, whatever the content."""
 
 _NONCE = bytes(12)
-
-
-class SlotPlace(NamedTuple):
-    """What stands in clear beside a sealed content and is authenticated with it.
-
-    Attributes:
-        report_id: 16 opaque bytes.
-        period: 8 bytes.
-        config_digest: 16 bytes; with it a slot cannot be carried over to another deployment.
-    """
-
-    report_id: bytes
-    period: bytes
-    config_digest: bytes
 
 
 def seal(content: bytes, place: SlotPlace, recipient: bytes, user_key: Key) -> bytes:
@@ -90,17 +75,8 @@ def seal(content: bytes, place: SlotPlace, recipient: bytes, user_key: Key) -> b
         raise BadSeal(f"expected {SLOT_BYTES} bytes of slot content, got {len(content)}")
     ephemeral = X25519PrivateKey.from_private_bytes(user_key.prf("seal-slot", recipient, *place, content))
     shown = ephemeral.public_key().public_bytes_raw()
-    cipher = ChaCha20Poly1305(_agreed(_exchange(ephemeral, recipient), shown, recipient))
+    cipher = ChaCha20Poly1305(_agreed(exchange(ephemeral, recipient), shown, recipient))
     return shown + cipher.encrypt(_NONCE, content, encode(*place))
-
-
-def require_public_key(material: bytes) -> None:
-    """Refuse a public key to which nothing can be sealed.
-
-    Raises:
-        BadSeal: another size, or a point of small order (the secret agreed with it is known to everyone).
-    """
-    _exchange(X25519PrivateKey.from_private_bytes(bytes(range(32))), material)
 
 
 class SealOpener:
@@ -114,7 +90,7 @@ class SealOpener:
 
     def __init__(self, key: Key) -> None:
         """Derive the pair of keys from the shuffler's sealing key."""
-        self._private = X25519PrivateKey.from_private_bytes(key.prf("sealing-private"))
+        self._private = private_of(key)
         self.public_key = self._private.public_key().public_bytes_raw()
 
     def open(self, sealed: bytes, place: SlotPlace) -> bytes:
@@ -127,7 +103,7 @@ class SealOpener:
         if len(sealed) != SEALED_BYTES:
             raise BadSeal(f"expected {SEALED_BYTES} bytes of sealed slot, got {len(sealed)}")
         shown, hidden = sealed[:PUBLIC_KEY_BYTES], sealed[PUBLIC_KEY_BYTES:]
-        cipher = ChaCha20Poly1305(_agreed(_exchange(self._private, shown), shown, self.public_key))
+        cipher = ChaCha20Poly1305(_agreed(exchange(self._private, shown), shown, self.public_key))
         try:
             return cipher.decrypt(_NONCE, hidden, encode(*place))
         except InvalidTag:
@@ -140,15 +116,6 @@ class SealOpener:
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Refuse: a pickled key would leave its zone unnoticed."""
         raise BadSeal("sealing key: expected to stay in this process, got a request to pickle it")
-
-
-def _exchange(private: X25519PrivateKey, public: bytes) -> bytes:
-    if len(public) != PUBLIC_KEY_BYTES:
-        raise BadSeal(f"sealing: expected a public key of {PUBLIC_KEY_BYTES} bytes, got {len(public)}")
-    try:
-        return private.exchange(X25519PublicKey.from_public_bytes(public))
-    except ValueError:
-        raise BadSeal("sealing: expected a public key of full order, got one of small order") from None
 
 
 def _agreed(secret: bytes, ephemeral: bytes, recipient: bytes) -> bytes:

@@ -1,1 +1,1 @@
-"""What devices and a deployment say to each other: the agreement, slots as they travel, models under a signature."""
+"""A device of P2B: what it agreed to, the slots that it owes, and the models that it takes."""

@@ -10,35 +10,26 @@ key, and is another user to everybody: it sends a slot of its own, at its own pr
 
 from __future__ import annotations
 
-import base64
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from hushstream.engine.devices.agreed import Price
+from hushstream.engine.devices.envelope import ModelBody, read_model
+from hushstream.engine.devices.errors import BadAgreement, DeviceError
+from hushstream.engine.devices.kept import Drawn, Outgoing, delay_ms, packed, unpacked
+from hushstream.engine.devices.sealing import seal_content
+from hushstream.engine.devices.travelling import body_of, place_of
 from hushstream.feedback.join import JoinOutcome
 from hushstream.privacy.keys import KEY_BYTES, Key
-from hushstream.systems.p2b.contribution.feature_sealing import seal_content
-from hushstream.systems.p2b.device.agreement import TRACK, Agreement, Price
-from hushstream.systems.p2b.device.errors import BadAgreement, DeviceError
-from hushstream.systems.p2b.device.stated import ModelBody, Statement, arrays_of, read_model
-from hushstream.systems.p2b.device.travelling import body_of, place_of
+from hushstream.systems.p2b.device.agreement import TRACK, Agreement
+from hushstream.systems.p2b.device.stated import Statement, arrays_of
 from hushstream.systems.p2b.edge.agent import EdgeAgent
 from hushstream.systems.p2b.edge.terms import Choice
 
 FORMAT = 1
-
-Drawn = Callable[[int], bytes]
-"""So many random bytes, as `secrets.token_bytes` gives them."""
-
-
-class Outgoing(NamedTuple):
-    """A slot that may leave: its id, and the body that is sent, the same each time."""
-
-    report_id: bytes
-    body: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +101,9 @@ class Device:
             return agent.decide_publicly(row, eligible)
         choice = agent.decide_new(event_id, agent.terms.policy.kept(row), now_ms, eligible)
         if choice.slot_due:
-            self._owed.append(_Owed(now_ms + self.agreement.attribution_window_ms + self._delay_ms()))
+            self._owed.append(
+                _Owed(now_ms + self.agreement.attribution_window_ms + delay_ms(self.agreement.delay_ms, self._draw))
+            )
         return choice
 
     def shown(self, event_id: str, item: int, now_ms: int) -> JoinOutcome:
@@ -207,7 +200,7 @@ class Device:
             "owed": [[one.send_ms, one.report_id, one.content, one.period, one.body] for one in self._owed],
             "model": None if self._model is None else self._model.as_bytes(),
         }
-        return json.dumps(_plain(said), separators=(",", ":")).encode()
+        return packed(said)
 
     @classmethod
     def load(cls, agreement: Agreement, dumped: bytes, draw: Drawn) -> Device:
@@ -218,9 +211,7 @@ class Device:
             DeviceError: not such bytes.
         """
         try:
-            said = _bytes(json.loads(dumped))
-            if said["format"] != FORMAT:
-                raise DeviceError(f"state: expected format {FORMAT}, got another")
+            said = unpacked(dumped, FORMAT)
             if said["configuration"] != agreement.configuration:
                 raise BadAgreement("state: expected the configuration that this device agreed to, got another")
             device = cls(agreement, said["key"], draw)
@@ -248,7 +239,7 @@ class Device:
             DeviceError: not the bytes of a device.
         """
         try:
-            said = _bytes(json.loads(dumped))
+            said = unpacked(dumped, FORMAT)
             agreement.promise.require_no_weaker_than(Price(*said["promise"]))
             device = cls(agreement, said["key"], draw)
             spent = said["agent"]
@@ -265,31 +256,8 @@ class Device:
         sealed = seal_content(owed.content, place, self._sealing.at(period))
         return replace(owed, period=period, body=body_of(place, sealed))
 
-    def _delay_ms(self) -> int:
-        """Uniform up to the agreement's delay: 64 random bits reduced, so its bias is under delay * 2^-64."""
-        most = self.agreement.delay_ms
-        return int.from_bytes(self._draw(8), "little") % most if most else 0
-
     def _expire(self, now_ms: int) -> None:
         """Close what waits no longer; whoever asks does not have to."""
         ended = [event for event, one in self._agent.open.items() if one.deadline_ms <= now_ms]
         for event in ended:
             self._agent.expire(event)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return {"base64": base64.b64encode(value).decode()}
-    if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(one) for one in value]
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _bytes(value: Any) -> Any:
-    if isinstance(value, dict):
-        if value.keys() == {"base64"}:
-            return base64.b64decode(value["base64"])
-        return {key: _bytes(one) for key, one in value.items()}
-    return [_bytes(one) for one in value] if isinstance(value, list) else value

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from hushstream.counting import NegativeDigitTree
 from hushstream.engine.catalogue import CatalogueRules
 from hushstream.engine.declare.requests import ContextRules
+from hushstream.engine.devices.recipients import Recipients
+from hushstream.engine.devices.signing import SigningKeys
 from hushstream.engine.noise.budget import SpendingTerms
 from hushstream.engine.system import Core
 from hushstream.engine.values import ConfigurationError, require
@@ -25,8 +27,6 @@ from hushstream.privacy.mechanisms.noise import NoiseAddress
 from hushstream.privacy.promises.sentence import Prices
 from hushstream.systems.p2b.configuration import P2BConfig, configuration_digest
 from hushstream.systems.p2b.contribution.encoder import Encoder
-from hushstream.systems.p2b.contribution.recipients import Recipients
-from hushstream.systems.p2b.device.signing import SigningKeys
 from hushstream.systems.p2b.edge.policy import COLD, SharedPolicy
 from hushstream.systems.p2b.edge.terms import EdgeTerms
 from hushstream.systems.p2b.guarantee.form import CodesForm, FeaturesForm, SlotForm

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from hushstream.engine.declare.outcomes import Refusal
 from hushstream.engine.declare.requests import ContextRules
+from hushstream.engine.devices.recipients import Opener
+from hushstream.engine.devices.sealing import ContentOpener
 from hushstream.engine.values import ConfigurationError, require
 from hushstream.learners.linucb import LinUCBModel
 from hushstream.learners.onehot import OneHotModel
@@ -26,12 +28,9 @@ from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.encoder import CENTROID_STEPS, Encoder
 from hushstream.systems.p2b.contribution.errors import BadSlot
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
-from hushstream.systems.p2b.contribution.feature_sealing import ContentOpener
-from hushstream.systems.p2b.contribution.feature_slots import slot_bytes
-from hushstream.systems.p2b.contribution.recipients import Opener
+from hushstream.systems.p2b.contribution.feature_slots import SLOT_RECORD, slot_bytes
 from hushstream.systems.p2b.contribution.sealed import SealOpener
 from hushstream.systems.p2b.contribution.slots import SLOT_BYTES, unpack
-from hushstream.systems.p2b.device.travelling import SLOT_RECORD
 from hushstream.systems.p2b.edge.agent import is_normalised, normalised
 from hushstream.systems.p2b.edge.candidates import click_chance
 from hushstream.systems.p2b.edge.choosing import DrawnBefore, SlotChoice, TwoCandidates

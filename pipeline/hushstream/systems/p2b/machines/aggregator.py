@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
+from hushstream.engine.devices.envelope import STATEMENT_RECORD
+from hushstream.engine.devices.signing import Signer
 from hushstream.engine.journal.chain import Rounding
 from hushstream.engine.learner.models import aggregator_identity
 from hushstream.engine.one_input import Gathered
@@ -24,7 +26,6 @@ from hushstream.engine.refusals import Refused
 from hushstream.engine.release_parts import BadPart, PartSets, parts_of, record_of, whole_digest
 from hushstream.engine.state.declared import FIXED, State, optional_part, own_part
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.device.signing import Signer
 from hushstream.systems.p2b.device.stated import Statement, content_of
 from hushstream.systems.p2b.guarantee.deployment import TRACKS, P2BSystem
 from hushstream.systems.p2b.machines.feature_totals import FeatureTotals, NamedTotals
@@ -141,17 +142,9 @@ class AggregatorMachine(PublishingRole):
             private_as_stated=fields["private_as_stated"],
             content_sha256=digest,
             content_bytes=len(content),
-        ).as_bytes()
-        number, signature = signer.sign(fields["version"], statement)
-        record = {
-            "config_digest": system.digest,
-            "version": fields["version"],
-            "signing_key": number,
-            "statement": statement,
-            "signature": signature,
-            "content": content,
-        }
-        return Output(STATEMENTS.name, self.track, self.chain.encode("ModelStatement", record))
+        )
+        record = statement.signed(signer, system.digest, content)
+        return Output(STATEMENTS.name, self.track, self.chain.encode(STATEMENT_RECORD, record))
 
     def _publish_in_parts(self, high: int, fields: dict[str, Any], gathered: Gathered) -> None:
         """Publish a version whose arrays leave in parts behind its record."""

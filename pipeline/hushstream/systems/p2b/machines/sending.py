@@ -9,11 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from hushstream.engine.catalogue import Catalogue
+from hushstream.engine.devices.sealing import SlotPlace
 from hushstream.engine.journal.chain import Encode
 from hushstream.engine.records import Output
 from hushstream.privacy.keys import Key
 from hushstream.schemas import codec
-from hushstream.systems.p2b.contribution.sealed import SlotPlace, seal
+from hushstream.systems.p2b.contribution.sealed import seal
 from hushstream.systems.p2b.edge.choosing import Interaction
 from hushstream.systems.p2b.edge.terms import Slot
 from hushstream.systems.p2b.guarantee.deployment import TRACKS, P2BSystem

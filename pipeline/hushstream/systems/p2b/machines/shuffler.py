@@ -14,6 +14,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
+from hushstream.engine.devices.errors import BadSeal
+from hushstream.engine.devices.recipients import Openers
+from hushstream.engine.devices.sealing import SlotPlace
 from hushstream.engine.journal.chain import Identity
 from hushstream.engine.noise.spending import Asked
 from hushstream.engine.one_input import Gathered, Read
@@ -23,9 +26,7 @@ from hushstream.engine.releasing import ReleasingRole, releasing_state
 from hushstream.engine.state.declared import FIXED, Single, optional_part
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
-from hushstream.systems.p2b.contribution.errors import BadSeal, BadSlot
-from hushstream.systems.p2b.contribution.recipients import Openers
-from hushstream.systems.p2b.contribution.sealed import SlotPlace
+from hushstream.systems.p2b.contribution.errors import BadSlot
 from hushstream.systems.p2b.guarantee.deployment import TRACKS, P2BSystem
 from hushstream.systems.p2b.machines.release import FIRST_EPOCH, release_address, release_window, terms_of
 from hushstream.systems.p2b.machines.running import RunningSums, open_running

@@ -9,33 +9,26 @@ new users begin with, where one was named. ``signing.json`` (where devices take 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.declare.artefacts import Artefacts, Given, PreparedFrom
+from hushstream.engine.devices.published import AGREEMENT, first_keys, read_sealing, read_signing
+from hushstream.engine.devices.recipients import Recipients
+from hushstream.engine.devices.signing import SigningKeys
 from hushstream.engine.values import ConfigurationError
-from hushstream.privacy.key_files import KeyRing
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.contribution.encoder import Encoder
-from hushstream.systems.p2b.contribution.errors import BadSeal
-from hushstream.systems.p2b.contribution.recipients import Recipient, Recipients
-from hushstream.systems.p2b.device.errors import BadModel
-from hushstream.systems.p2b.device.signing import SigningKey, SigningKeys
 from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.guarantee.form import CodesForm, FeaturesForm, require_form
 from hushstream.systems.p2b.guarantee.summed import summed_of
 from hushstream.systems.p2b.model_file import ExportedCodes, ExportedModel
 from hushstream.systems.p2b.prepared.device_agreement import agreement_of
-from hushstream.systems.p2b.topics import SEALING_ZONE, SIGNING_ZONE
 
-ENCODER, SEALING, START = "encoder.json", "sealing.json", "start.json"
-SIGNING, AGREEMENT = "signing.json", "agreement.json"
-
-Keys = TypeVar("Keys", Recipients, SigningKeys)
+ENCODER, START = "encoder.json", "start.json"
 
 STARTED_FROM = PreparedFrom("start", "a model that `hushstream model export` wrote as JSON, which new users begin with")
 
@@ -52,12 +45,8 @@ def prepare(config: P2BConfig, given: Given) -> Mapping[str, bytes]:
     started = STARTED_FROM.name in given.inputs
     if started:
         made |= _start_of(config, artefacts, *given.inputs[STARTED_FROM.name])
-    if config.slot.sealed and given.keys is not None:
-        ring = given.keys(SEALING_ZONE)
-        made |= _with_first(SEALING, Recipients.first(ring.of(ring.current)), recipients_file, read_sealing, artefacts)
-    if config.devices and given.keys is not None:
-        ring = given.keys(SIGNING_ZONE)
-        made |= _with_first(SIGNING, SigningKeys.first(ring.of(ring.current)), signing_file, read_signing, artefacts)
+    if config.slot.sealed:
+        made |= first_keys(given, config.devices)
     if config.devices:
         there = Artefacts(artefacts.where, {**artefacts.files, **made})
         made[AGREEMENT] = agreement_of(
@@ -166,120 +155,7 @@ def encoder_file(encoder: Encoder) -> bytes:
     return json.dumps({"digits": encoder.digits, "centroids": encoder.lattice.tolist()}).encode()
 
 
-def read_sealing(artefacts: Artefacts) -> Recipients:
-    """The shuffler's public keys.
-
-    Raises:
-        ConfigurationError: they are missing, damaged, or not vouched for.
-    """
-    content, where = artefacts.json(SEALING, "the shuffler's public keys"), artefacts.path(SEALING)
-    try:
-        return Recipients(tuple(map(_recipient, content["keys"])))
-    except (KeyError, TypeError, ValueError) as error:
-        raise ConfigurationError(f"{where}: expected public keys in hexadecimal, got {type(error).__name__}") from None
-    except BadSeal as error:
-        raise ConfigurationError(f"{where}: {error}") from None
-
-
-def read_signing(artefacts: Artefacts) -> SigningKeys:
-    """The aggregator's public keys.
-
-    Raises:
-        ConfigurationError: they are missing, damaged, or not vouched for.
-    """
-    content, where = artefacts.json(SIGNING, "the aggregator's public keys"), artefacts.path(SIGNING)
-    try:
-        return SigningKeys(
-            tuple(
-                SigningKey(bytes.fromhex(one["public_key"]), int(one["from_version"]), bytes.fromhex(one["vouched"]))
-                for one in content["keys"]
-            )
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ConfigurationError(f"{where}: expected public keys in hexadecimal, got {type(error).__name__}") from None
-    except BadModel as error:
-        raise ConfigurationError(f"{where}: {error}") from None
-
-
-def publish_sealing(artefacts: Artefacts, ring: KeyRing, from_period: int) -> tuple[bytes, bytes]:
-    """The public half of the key file's current sealing key beside the earlier ones, for slots from a period on.
-
-    Args:
-        artefacts: what is published.
-        ring: the sealing key's file, which still holds the key before it.
-        from_period: when every learner has read the new file.
-
-    Returns:
-        The new file, and the public half.
-
-    Raises:
-        ConfigurationError: it is published already, the key before it is not at hand, or the period is not later.
-    """
-    try:
-        made = read_sealing(artefacts).followed_by(ring.of(ring.current), from_period, ring.kept())
-    except BadSeal as error:
-        raise ConfigurationError(f"{artefacts.path(SEALING)}: {error}") from None
-    return recipients_file(made), made.keys[-1].public_key
-
-
-def publish_signing(artefacts: Artefacts, ring: KeyRing, from_version: int) -> tuple[bytes, bytes]:
-    """As `publish_sealing`, of the signing key, for models from a version on.
-
-    Raises:
-        ConfigurationError: no models are signed here; or as there.
-    """
-    try:
-        made = read_signing(artefacts).followed_by(ring.of(ring.current), from_version, ring.kept())
-    except BadModel as error:
-        raise ConfigurationError(f"{artefacts.path(SIGNING)}: {error}") from None
-    return signing_file(made), made.keys[-1].public_key
-
-
-def recipients_file(recipients: Recipients) -> bytes:
-    """The shuffler's public keys, as they are published."""
-    keys = [
-        {
-            "public_key": one.public_key.hex(),
-            "vouch_key": one.vouch_key.hex(),
-            "from_period": one.from_period,
-            "vouched": one.vouched.hex(),
-        }
-        for one in recipients.keys
-    ]
-    return (json.dumps({"keys": keys}, indent=1) + "\n").encode()
-
-
-def signing_file(keys: SigningKeys) -> bytes:
-    """The aggregator's public keys, as they are published."""
-    listed = [
-        {"public_key": one.public_key.hex(), "from_version": one.from_version, "vouched": one.vouched.hex()}
-        for one in keys.keys
-    ]
-    return (json.dumps({"keys": listed}, indent=1) + "\n").encode()
-
-
 def _published_keys(config: P2BConfig, artefacts: Artefacts) -> tuple[Recipients | None, SigningKeys | None]:
     """The public keys of a deployment of declared features, as far as it has any."""
     sealing = read_sealing(artefacts) if config.slot.sealed else None
     return sealing, read_signing(artefacts) if config.devices else None
-
-
-def _recipient(one: Mapping[str, Any]) -> Recipient:
-    public, vouch = bytes.fromhex(one["public_key"]), bytes.fromhex(one["vouch_key"])
-    return Recipient(public, vouch, int(one["from_period"]), bytes.fromhex(one["vouched"]))
-
-
-def _with_first(
-    file: str, first: Keys, packed: Callable[[Keys], bytes], read: Callable[[Artefacts], Keys], artefacts: Artefacts
-) -> Mapping[str, bytes]:
-    """The first key's public half, if no file has one yet; agents have agreed to the first one that was published.
-
-    Raises:
-        ConfigurationError: it is not among those that are published.
-    """
-    if not artefacts.has(file):
-        return {file: packed(first)}
-    if first.keys[0].public_key not in [one.public_key for one in read(artefacts).keys]:
-        where = artefacts.path(file)
-        raise ConfigurationError(f"{where}: expected the public half of the zone's first key or no file, got another")
-    return {}

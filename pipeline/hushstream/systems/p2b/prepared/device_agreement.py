@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from hushstream.engine.configuration import canonical_form
+from hushstream.engine.devices.agreed import FORMAT
+from hushstream.engine.devices.travelling import body_bytes
 from hushstream.engine.values import ConfigurationError
-from hushstream.systems.p2b.device.agreement import FORMAT
-from hushstream.systems.p2b.device.travelling import body_bytes
 from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.server.warm_start import cold_start
 

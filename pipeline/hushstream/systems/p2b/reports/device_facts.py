@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hushstream.engine.declare.declaration import DEVICES, Fact
+from hushstream.engine.devices.travelling import body_bytes
 from hushstream.systems.p2b.configuration import P2BConfig
-from hushstream.systems.p2b.device.travelling import body_bytes
 from hushstream.systems.p2b.guarantee.summed import summed_of
 
 HOUR_SECONDS = 3600

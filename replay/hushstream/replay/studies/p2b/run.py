@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from hushstream.agents.worker.deployment import KEYS, KeySource, load, make_folder, parse_as
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.role import key_names
+from hushstream.engine.devices.recipients import Openers
+from hushstream.engine.devices.sealing import SlotPlace
 from hushstream.features.schema import FeatureSchema
 from hushstream.ops.log_copy import LogCopy
 from hushstream.privacy.keys import generate_keys
@@ -40,8 +42,6 @@ from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import kind_of
 from hushstream.systems.p2b.configuration import P2BConfig
-from hushstream.systems.p2b.contribution.recipients import Openers
-from hushstream.systems.p2b.contribution.sealed import SlotPlace
 from hushstream.systems.p2b.contribution.slots import unpack
 from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.guarantee.summed import summed_of
@@ -261,7 +261,8 @@ def _checked(arms: Sequence[_PlayedArm]) -> dict[str, RoleCheck]:
 
 def _slot_contents(system: P2BSystem, logs: LogCopy, keys: KeySource) -> Iterator[bytes]:
     """What every slot holds, opened where it is sealed."""
-    opener = None if system.sealing is None else Openers(system.sealing, keys.ring("sealing").kept())
+    sealing = system.sealing
+    opener = None if sealing is None else Openers(sealing, keys.ring("sealing").kept(), system.form.opener)
     for _, part in logs.of_topic("reports"):
         for record in part.records:
             name, fields = codec.decode(record.value)

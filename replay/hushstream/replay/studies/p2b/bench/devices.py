@@ -183,7 +183,7 @@ class _Edge:
             # All come from this machine's one address.
             devices = DevicesSettings(relay_seconds=0.1, slots_burst=len(bodies))
             settings = GatewaySettings(port=0, devices=devices)
-            log = device_log(bootstrap, "devices.", Security())
+            log = device_log(bootstrap, "devices.", Security(), self._system)
             gateway = await stack.enter_async_context(DeviceGateway(system=self._system, settings=settings, log=log))
             transport = Transport(f"http://127.0.0.1:{gateway.port}")
             threads, loop = stack.enter_context(ThreadPoolExecutor(SENDERS)), asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""What a device refuses."""
+"""What a device refuses, and what whoever talks with one does."""
 
 from __future__ import annotations
 
@@ -23,3 +23,11 @@ class BadModel(DeviceError):
 
 class OlderModel(BadModel):
     """A model older than one that the device has seen, or one that has expired."""
+
+
+class BadSeal(DeviceError):
+    """Bytes that cannot be opened, or a key that cannot be sealed to; the message never repeats them."""
+
+
+class BadBody(DeviceError):
+    """Bytes that are no slot as it travels; the message never repeats them."""

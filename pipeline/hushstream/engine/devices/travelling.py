@@ -9,20 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hushstream.systems.p2b.contribution.feature_sealing import SEALING_BYTES
-from hushstream.systems.p2b.contribution.sealed import SlotPlace
-from hushstream.systems.p2b.device.errors import DeviceError
-
-SLOT_RECORD = "SealedFeatureSlot"
-"""The record that it becomes."""
+from hushstream.engine.devices.errors import BadBody
+from hushstream.engine.devices.sealing import SEALING_BYTES, SlotPlace
 
 _FORMAT = b"\x01"
 _PLACE = (1, 17, 25, 41)
 HEAD_BYTES = _PLACE[-1]
-
-
-class BadBody(DeviceError):
-    """Bytes that are no slot as it travels; the message never repeats them."""
 
 
 def body_bytes(content_bytes: int) -> int:
@@ -36,7 +28,7 @@ def body_of(place: SlotPlace, sealed: bytes) -> bytes:
 
 
 def read_slot(body: bytes, size: int) -> Mapping[str, Any]:
-    """The fields of `SLOT_RECORD`.
+    """What stands in clear of a slot, and its sealed content.
 
     Args:
         body: as it came.

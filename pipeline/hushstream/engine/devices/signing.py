@@ -14,8 +14,8 @@ from typing import NoReturn, Self
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from hushstream.engine.devices.errors import BadModel
 from hushstream.privacy.keys import Key
-from hushstream.systems.p2b.device.errors import BadModel
 
 PUBLIC_BYTES, SIGNATURE_BYTES = 32, 64
 MOST_KEYS = 255

@@ -20,10 +20,10 @@ from typing import Protocol, Self
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from hushstream.engine.devices.errors import BadSeal
+from hushstream.engine.devices.sealing import ContentOpener, SlotPlace, require_public_key
 from hushstream.privacy.encoding import encode
 from hushstream.privacy.keys import Key
-from hushstream.systems.p2b.contribution.errors import BadSeal
-from hushstream.systems.p2b.contribution.sealed import SealOpener, SlotPlace, require_public_key
 
 VOUCH_KEY_BYTES = 32
 
@@ -81,7 +81,7 @@ class Recipients:
     @classmethod
     def first(cls, key: Key) -> Self:
         """The sealing key that a deployment begins with."""
-        return cls((Recipient(SealOpener(key).public_key, _voucher(key).public_key().public_bytes_raw()),))
+        return cls((Recipient(ContentOpener(key).public_key, _voucher(key).public_key().public_bytes_raw()),))
 
     def followed_by(self, key: Key, from_period: int, held: Sequence[Key]) -> Recipients:
         """With one more key, for slots from a period on.
@@ -95,10 +95,10 @@ class Recipients:
             BadSeal: it is not; or the key is here already, or its period is not later.
         """
         newest = self.keys[-1].public_key
-        public = SealOpener(key).public_key
+        public = ContentOpener(key).public_key
         if public in [one.public_key for one in self.keys]:
             raise BadSeal("sealing keys: expected a key that is not published yet, got one that is; turn it first")
-        before = next((one for one in held if SealOpener(one).public_key == newest), None)
+        before = next((one for one in held if ContentOpener(one).public_key == newest), None)
         if before is None:
             raise BadSeal(f"sealing keys: expected the key of public half {newest.hex()[:16]}... to vouch, got others")
         made = Recipient(public, _voucher(key).public_key().public_bytes_raw(), from_period)
@@ -136,7 +136,7 @@ class Openers:
 
     __slots__ = ("_openers",)
 
-    def __init__(self, recipients: Recipients, held: Sequence[Key], opener: type[Opener] = SealOpener) -> None:
+    def __init__(self, recipients: Recipients, held: Sequence[Key], opener: type[Opener]) -> None:
         """Keep the openers of the published keys among ``held``, newest first.
 
         Raises:
@@ -153,7 +153,7 @@ class Openers:
         self._openers = [openers[key.public_key] for key in reversed(recipients.keys) if key.public_key in openers]
 
     def open(self, sealed: bytes, place: SlotPlace) -> bytes:
-        """See `SealOpener.open`; whichever key it was sealed to."""
+        """See `ContentOpener.open`; whichever key it was sealed to."""
         *newer, oldest = self._openers
         for opener in newer:
             try:

@@ -1,0 +1,232 @@
+"""Drives a device of any system: its state lies in a file, written before a slot leaves; its clock is this machine's.
+
+What was asked of a device and learned by it is written by `sync` before anything leaves, by `flush`, and at the end of
+a ``with`` block; a crash before that forgets it, and never gives a second slot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Generic, Protocol, Self, TypeVar
+
+from hushstream.edge.transport import Answer, Transport, Unreachable
+from hushstream.engine.devices.errors import BadAgreement, BadModel
+from hushstream.engine.devices.kept import Outgoing
+from hushstream.privacy.key_files import sync_folder
+
+FIRST_WAIT_MS, LONGEST_WAIT_MS = 1_000, 600_000
+"""Between two attempts to send the same: doubled each time, and multiplied by a number drawn from 0.5 to 1.5."""
+
+_OK, _NO_CONTENT = 200, 204
+
+_FAULTS = frozenset({"bad-slot", "identifying-header", "body-too-large", "unsupported-media-type"})
+"""What to send again ends alike."""
+
+
+class Kept(Protocol):
+    """What a driver does with a device."""
+
+    @property
+    def tag(self) -> str | None:
+        """Of the newest model that was taken."""
+
+    def take(self, body: bytes, now_ms: int) -> object:
+        """Take a model; raises `BadModel`."""
+
+    def outgoing(self, now_ms: int) -> list[Outgoing]:
+        """The slots that may leave by now."""
+
+    def handed_in(self, report_id: bytes) -> None:
+        """The log holds a slot."""
+
+    def dump(self) -> bytes:
+        """The whole state."""
+
+
+DeviceT = TypeVar("DeviceT", bound=Kept)
+
+
+class Driver(ABC, Generic[DeviceT]):
+    """One user's device of any system, on one machine. One process at a time; not thread-safe."""
+
+    device: DeviceT
+
+    def __init__(
+        self,
+        agreement: str | Path,
+        state: str | Path,
+        gateway: str | Transport,
+        *,
+        agree_anew: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Go on with the state, or begin where there is none.
+
+        Args:
+            agreement: the file that the application ships.
+            state: where the device's state is kept, readable by its owner alone. It holds the user's key.
+            gateway: its URL, or a transport to it.
+            agree_anew: whether to go over to another agreement than the state's, which must promise no less.
+            clock: seconds since 1970.
+
+        Raises:
+            WeakerAgreement: another agreement promises less.
+            BadAgreement: it is another one, and ``agree_anew`` is false; or it does not hold together.
+            DeviceError: the state is damaged. Begin anew only if its user may be counted once more.
+        """
+        self._path, self._clock = Path(state), clock
+        self._transport = gateway if isinstance(gateway, Transport) else Transport(gateway)
+        self._waits: tuple[int, int] = (0, FIRST_WAIT_MS)
+        self._asked_ms = 0
+        self.faults: list[str] = []
+        """Codes of problems with slots that are kept and not sent again."""
+        self._stuck: set[bytes] = set()
+        self._ended = False
+        agreed = Path(agreement).read_bytes()
+        try:
+            known = self._path.read_bytes()
+        except FileNotFoundError:
+            self.device = self._begun(agreed)
+            self._write()
+            return
+        try:
+            self.device = self._loaded(agreed, known)
+        except BadAgreement:
+            if not agree_anew:
+                raise
+            self.device = self._agreed_anew(agreed, known)
+            self._write()
+
+    @abstractmethod
+    def _begun(self, agreed: bytes) -> DeviceT:
+        """A device that begins under an agreement."""
+
+    @abstractmethod
+    def _loaded(self, agreed: bytes, known: bytes) -> DeviceT:
+        """The device of a state; raises `BadAgreement` where that is of another agreement."""
+
+    @abstractmethod
+    def _agreed_anew(self, agreed: bytes, known: bytes) -> DeviceT:
+        """The device of a state that goes over to another agreement."""
+
+    def _again(self, report_id: bytes, time_ms: int | None) -> list[Outgoing] | None:
+        """What to send at once in place of a slot whose period is over; None to send it later."""
+        return None
+
+    def flush(self) -> None:
+        """Write what was decided and learned; call it where a visit ends, or `sync`."""
+        self._write()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.flush()
+
+    def sync(self) -> None:
+        """Fetch a newer model if there is one, and send the slots whose time has come; call it now and then.
+
+        What the gateway does not answer, and what it refuses for now, is tried again by a later call. A model that must
+        not be taken is not, and the device goes on with the one that it has. The state is written first, in any case.
+        """
+        self.flush()
+        now_ms = self._now_ms()
+        if now_ms < self._waits[0]:
+            return
+        self._asked_ms = 0
+        try:
+            self.fetch()
+            good = self.send()
+        except Unreachable:
+            good = False
+        wait = self._waits[1]
+        drawn = max(wait // 2 + secrets.randbelow(wait), self._asked_ms)
+        self._waits = (0, FIRST_WAIT_MS) if good else (now_ms + drawn, min(2 * wait, LONGEST_WAIT_MS))
+
+    def fetch(self) -> bool:
+        """Fetch a newer model; whether one was taken.
+
+        Raises:
+            Unreachable: the gateway did not answer.
+        """
+        answer = self._transport.fetch_model(self.device.tag)
+        if answer.status != _OK:
+            return False
+        with contextlib.suppress(BadModel), self._written():
+            self.device.take(answer.body, self._now_ms())
+            return True
+        return False
+
+    def send(self) -> bool:
+        """Send the slots whose time has come; whether none of them has to be tried again.
+
+        Raises:
+            Unreachable: the gateway did not answer; what was sent may have arrived, and is sent again.
+        """
+        if self._ended:
+            return True
+        with self._written():
+            outgoing = self.device.outgoing(self._now_ms())
+        sent = [self._sent(one) for one in outgoing if one.report_id not in self._stuck]
+        return all(sent)
+
+    def _sent(self, one: Outgoing, sealed_again: bool = False) -> bool:
+        answer = self._transport.send_slot(one.body)
+        code = _code(answer)
+        if answer.status == _NO_CONTENT:
+            with self._written():
+                self.device.handed_in(one.report_id)
+            return True
+        if code == "stale-period" and not sealed_again:
+            with self._written():
+                again = self._again(one.report_id, answer.time_ms)
+            if again is not None:
+                return all(self._sent(other, True) for other in again)
+        if code == "other-configuration":
+            self._ended = True
+            return True
+        if code in _FAULTS or code == "stale-period":
+            self.faults.append(code)
+            self._stuck.add(one.report_id)
+            return True
+        self._asked_ms = max(self._asked_ms, answer.retry_ms)
+        return False
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
+
+    # The state's file.
+
+    @contextlib.contextmanager
+    def _written(self) -> Iterator[None]:
+        """Write the state behind what is done: nothing leaves that a restart would not know."""
+        yield
+        self._write()
+
+    def _write(self) -> None:
+        beside = self._path.with_name(f".{self._path.name}.new")
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(self.device.dump())
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(self._path)
+        sync_folder(self._path.parent)
+
+
+def _code(answer: Answer) -> str:
+    """The code of a problem; empty where it is none."""
+    if not answer.headers.get("content-type", "").startswith("application/problem+json"):
+        return ""
+    try:
+        found = json.loads(answer.body)
+        return str(found["code"])
+    except (ValueError, KeyError, TypeError):
+        return ""

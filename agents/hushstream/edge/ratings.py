@@ -1,0 +1,50 @@
+"""Drives a `RatingDevice` of BGTplanner: one user's ratings, slots of rounds, and predictions.
+
+    driver = RatingDriver("agreement.json", "device.state", "https://devices.films.example")
+    driver.rate([3, 14], [5.0, 2.0])
+    driver.sync()
+    driver.predict([7, 9])
+
+It takes part in each round that it learns of, also where it has no ratings: the slot is null then, and nobody can tell.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Sequence
+
+from hushstream.edge.driving import Driver
+from hushstream.engine.devices.kept import Outgoing
+from hushstream.systems.bgt.edge.agreement import Agreement
+from hushstream.systems.bgt.edge.device import RatingDevice
+from hushstream.systems.bgt.slots import Float64
+
+
+class RatingDriver(Driver[RatingDevice]):
+    """One user's device, on one machine. One process at a time; not thread-safe."""
+
+    def rate(self, items: Sequence[int], ratings: Sequence[float]) -> None:
+        """See `RatingDevice.rate`."""
+        self.device.rate(items, ratings)
+
+    def forget(self, items: Iterable[int] | None = None) -> None:
+        """See `RatingDevice.forget`; written at once."""
+        self.device.forget(items)
+        self.flush()
+
+    def predict(self, items: Iterable[int]) -> Float64:
+        """See `RatingDevice.predict`."""
+        return self.device.predict(items)
+
+    def _begun(self, agreed: bytes) -> RatingDevice:
+        return RatingDevice.begun(Agreement.read(agreed), secrets.token_bytes)
+
+    def _loaded(self, agreed: bytes, known: bytes) -> RatingDevice:
+        return RatingDevice.load(Agreement.read(agreed), known, secrets.token_bytes)
+
+    def _agreed_anew(self, agreed: bytes, known: bytes) -> RatingDevice:
+        return RatingDevice.agreed_anew(Agreement.read(agreed), known, secrets.token_bytes)
+
+    def _again(self, report_id: bytes, time_ms: int | None) -> list[Outgoing] | None:
+        """Nothing now: its round is over, which a newer model will say, or has not opened at that gateway yet."""
+        return []

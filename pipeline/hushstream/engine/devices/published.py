@@ -1,0 +1,156 @@
+"""The public keys that devices go by, as a deployment publishes them: who opens slots, and who signs models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from hushstream.engine.declare.artefacts import Artefacts, Given
+from hushstream.engine.devices.errors import BadModel, BadSeal
+from hushstream.engine.devices.recipients import Recipient, Recipients
+from hushstream.engine.devices.signing import SigningKey, SigningKeys
+from hushstream.engine.values import ConfigurationError
+from hushstream.privacy.key_files import KeyRing
+
+SEALING, SIGNING, AGREEMENT = "sealing.json", "signing.json", "agreement.json"
+
+Keys = TypeVar("Keys", Recipients, SigningKeys)
+
+SEALING_ZONE = "sealing"
+"""Of the key that opens sealed slots and makes no noise, so it does not turn with the noise key."""
+
+SIGNING_ZONE = "signing"
+"""Of the aggregator's key that signs models for devices: it makes no noise and opens nothing."""
+
+
+def first_keys(given: Given, signs: bool) -> Mapping[str, bytes]:
+    """The first sealing key's public half, and the first signing key's where models are signed, unless they are there.
+
+    Raises:
+        ConfigurationError: others are published already.
+    """
+    made: dict[str, bytes] = {}
+    artefacts = given.artefacts
+    if given.keys is not None:
+        ring = given.keys(SEALING_ZONE)
+        made |= _with_first(SEALING, Recipients.first(ring.of(ring.current)), recipients_file, read_sealing, artefacts)
+        if signs:
+            ring = given.keys(SIGNING_ZONE)
+            made |= _with_first(
+                SIGNING, SigningKeys.first(ring.of(ring.current)), signing_file, read_signing, artefacts
+            )
+    return made
+
+
+def read_sealing(artefacts: Artefacts) -> Recipients:
+    """The shuffler's public keys.
+
+    Raises:
+        ConfigurationError: they are missing, damaged, or not vouched for.
+    """
+    content, where = artefacts.json(SEALING, "the shuffler's public keys"), artefacts.path(SEALING)
+    try:
+        return Recipients(tuple(map(_recipient, content["keys"])))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigurationError(f"{where}: expected public keys in hexadecimal, got {type(error).__name__}") from None
+    except BadSeal as error:
+        raise ConfigurationError(f"{where}: {error}") from None
+
+
+def read_signing(artefacts: Artefacts) -> SigningKeys:
+    """The aggregator's public keys.
+
+    Raises:
+        ConfigurationError: they are missing, damaged, or not vouched for.
+    """
+    content, where = artefacts.json(SIGNING, "the aggregator's public keys"), artefacts.path(SIGNING)
+    try:
+        return SigningKeys(
+            tuple(
+                SigningKey(bytes.fromhex(one["public_key"]), int(one["from_version"]), bytes.fromhex(one["vouched"]))
+                for one in content["keys"]
+            )
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigurationError(f"{where}: expected public keys in hexadecimal, got {type(error).__name__}") from None
+    except BadModel as error:
+        raise ConfigurationError(f"{where}: {error}") from None
+
+
+def publish_sealing(artefacts: Artefacts, ring: KeyRing, from_period: int) -> tuple[bytes, bytes]:
+    """The public half of the key file's current sealing key beside the earlier ones, for slots from a period on.
+
+    Args:
+        artefacts: what is published.
+        ring: the sealing key's file, which still holds the key before it.
+        from_period: when every learner has read the new file.
+
+    Returns:
+        The new file, and the public half.
+
+    Raises:
+        ConfigurationError: it is published already, the key before it is not at hand, or the period is not later.
+    """
+    try:
+        made = read_sealing(artefacts).followed_by(ring.of(ring.current), from_period, ring.kept())
+    except BadSeal as error:
+        raise ConfigurationError(f"{artefacts.path(SEALING)}: {error}") from None
+    return recipients_file(made), made.keys[-1].public_key
+
+
+def publish_signing(artefacts: Artefacts, ring: KeyRing, from_version: int) -> tuple[bytes, bytes]:
+    """As `publish_sealing`, of the signing key, for models from a version on.
+
+    Raises:
+        ConfigurationError: no models are signed here; or as there.
+    """
+    try:
+        made = read_signing(artefacts).followed_by(ring.of(ring.current), from_version, ring.kept())
+    except BadModel as error:
+        raise ConfigurationError(f"{artefacts.path(SIGNING)}: {error}") from None
+    return signing_file(made), made.keys[-1].public_key
+
+
+def recipients_file(recipients: Recipients) -> bytes:
+    """The shuffler's public keys, as they are published."""
+    keys = [
+        {
+            "public_key": one.public_key.hex(),
+            "vouch_key": one.vouch_key.hex(),
+            "from_period": one.from_period,
+            "vouched": one.vouched.hex(),
+        }
+        for one in recipients.keys
+    ]
+    return (json.dumps({"keys": keys}, indent=1) + "\n").encode()
+
+
+def signing_file(keys: SigningKeys) -> bytes:
+    """The aggregator's public keys, as they are published."""
+    listed = [
+        {"public_key": one.public_key.hex(), "from_version": one.from_version, "vouched": one.vouched.hex()}
+        for one in keys.keys
+    ]
+    return (json.dumps({"keys": listed}, indent=1) + "\n").encode()
+
+
+def _recipient(one: Mapping[str, Any]) -> Recipient:
+    public, vouch = bytes.fromhex(one["public_key"]), bytes.fromhex(one["vouch_key"])
+    return Recipient(public, vouch, int(one["from_period"]), bytes.fromhex(one["vouched"]))
+
+
+def _with_first(
+    file: str, first: Keys, packed: Callable[[Keys], bytes], read: Callable[[Artefacts], Keys], artefacts: Artefacts
+) -> Mapping[str, bytes]:
+    """The first key's public half, if no file has one yet; agents have agreed to the first one that was published.
+
+    Raises:
+        ConfigurationError: it is not among those that are published.
+    """
+    if not artefacts.has(file):
+        return {file: packed(first)}
+    if first.keys[0].public_key not in [one.public_key for one in read(artefacts).keys]:
+        where = artefacts.path(file)
+        raise ConfigurationError(f"{where}: expected the public half of the zone's first key or no file, got another")
+    return {}

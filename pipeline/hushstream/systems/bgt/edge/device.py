@@ -1,0 +1,217 @@
+"""A device: one user's ratings, a slot of each round that is asked for, and the models that it takes.
+
+    device.rate -> device.take -> device.outgoing -> (written, then sent) -> device.handed_in
+    device.predict
+
+No network, no clock, no file. What `outgoing` gives is in the state before anybody sends it: whoever drives a device
+writes `RatingDevice.dump` and sends afterwards (`hushstream.edge.ratings`). One that is restored from an older copy may
+answer a round again, under the same id: the collector counts an id once. One that was cleared has a new key, and is
+another user to everybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hushstream.engine.devices.agreed import Price
+from hushstream.engine.devices.envelope import ModelBody, read_model
+from hushstream.engine.devices.errors import BadAgreement, DeviceError
+from hushstream.engine.devices.kept import Drawn, Outgoing, delay_ms, packed, unpacked
+from hushstream.engine.devices.sealing import seal_content
+from hushstream.engine.devices.travelling import body_of, place_of
+from hushstream.privacy.keys import KEY_BYTES, Key
+from hushstream.systems.bgt.edge.agent import RatingAgent
+from hushstream.systems.bgt.edge.agreement import Agreement
+from hushstream.systems.bgt.rounds import Model, Round, first_round
+from hushstream.systems.bgt.slots import Float64, packed_slots
+from hushstream.systems.bgt.stated import Statement, version_of
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Owed:
+    """The slot of a round.
+
+    Attributes:
+        round: which.
+        send_ms: from when on it may leave.
+        slot_id, body: once it was made; empty before.
+    """
+
+    round: int
+    send_ms: int
+    slot_id: bytes = b""
+    body: bytes = b""
+
+
+class RatingDevice:
+    """One user's device. Not thread-safe."""
+
+    def __init__(self, agreement: Agreement, key: bytes, draw: Drawn, answered: int = 0) -> None:
+        """Begin a user's life on this device.
+
+        Args:
+            agreement: what the application shipped.
+            key: 32 random bytes, the user's key; they are in the state, and leave it nowhere.
+            draw: random bytes, for when a slot leaves.
+            answered: how many rounds were answered before.
+        """
+        self.agreement = agreement
+        self._key, self._draw = key, draw
+        # How many rounds were answered is in `dump`, which is written before a slot leaves.
+        config, features, digest = agreement.config, agreement.features, agreement.configuration
+        self._agent = RatingAgent(config, Key(key), lambda answered: None, answered, features, digest)
+        self._owed: _Owed | None = None
+        self._taken: ModelBody | None = None
+        self._seen: Statement | None = None
+        first = first_round(config)
+        self._asked: Round | None = first
+        self._model: Model = first.model
+        self._signing, self._sealing = agreement.signing, agreement.sealing
+
+    @classmethod
+    def begun(cls, agreement: Agreement, draw: Drawn) -> RatingDevice:
+        """A device with a key of its own."""
+        return cls(agreement, draw(KEY_BYTES), draw)
+
+    # What the application calls.
+
+    def rate(self, items: Sequence[int], ratings: Sequence[float]) -> None:
+        """See `RatingAgent.rate`, and what that raises."""
+        self._agent.rate(items, ratings)
+
+    def forget(self, items: Iterable[int] | None = None) -> None:
+        """See `RatingAgent.forget`."""
+        self._agent.forget(items)
+
+    def predict(self, items: Iterable[int]) -> Float64:
+        """What the user is expected to rate items, by the newest model; nothing leaves the device.
+
+        Raises:
+            BadRatings: an unknown item.
+        """
+        return self._agent.predict(items, self._model)
+
+    # What leaves.
+
+    def outgoing(self, now_ms: int) -> list[Outgoing]:
+        """The slot that may leave by now, if one may, sealed; to be written before it is sent."""
+        asked = self._asked
+        if asked is None or (self._owed is not None and self._owed.round != asked.number):
+            self._owed = None  # of a round that is over: it would count for nothing
+        if asked is not None and asked.number >= self._agent.answered:
+            if self._owed is None:
+                self._owed = _Owed(asked.number, now_ms + delay_ms(self.agreement.delay_ms, self._draw))
+            if self._owed.send_ms <= now_ms:
+                self._owed = self._made(self._owed, asked)
+        owed = self._owed
+        return [Outgoing(owed.slot_id, owed.body)] if owed is not None and owed.body else []
+
+    def handed_in(self, slot_id: bytes) -> None:
+        """The log holds a slot: nothing of it is kept."""
+        if self._owed is not None and self._owed.slot_id == slot_id:
+            self._owed = None
+
+    def next_ms(self) -> int | None:
+        """When the next slot may leave; None while none is owed."""
+        return None if self._owed is None else self._owed.send_ms
+
+    def _made(self, owed: _Owed, asked: Round) -> _Owed:
+        configuration = self.agreement.configuration
+        sent = self._agent.answer(asked, configuration)
+        place = place_of(sent.slot_id, owed.round, configuration)
+        sealed = seal_content(packed_slots(sent.slot)[0], place, self._sealing.at(owed.round))
+        return _Owed(owed.round, owed.send_ms, sent.slot_id, body_of(place, sealed))
+
+    # Models.
+
+    @property
+    def tag(self) -> str | None:
+        """The entity tag of the newest model that was taken; None without one."""
+        return None if self._taken is None else self._taken.tag
+
+    @property
+    def version(self) -> int:
+        """Of the newest model that was taken; 0 without one."""
+        return 0 if self._seen is None else self._seen.version
+
+    def take(self, body: bytes, now_ms: int) -> Statement:
+        """Take a model, and with it the round that it asks for.
+
+        Args:
+            body: as it came.
+            now_ms: the device's clock.
+
+        Raises:
+            BadModel: it must not be taken (the transport's page has the list); nothing has changed.
+        """
+        model = read_model(body)
+        self.agreement.require_keys(model, self._signing, self._sealing)
+        statement = self.agreement.stated(model, now_ms, self._seen)
+        self._adopt(model, statement)
+        return statement
+
+    def _adopt(self, model: ModelBody, statement: Statement) -> None:
+        self._model, self._asked, _ = version_of(statement, model.content, self.agreement.config)
+        self._taken, self._seen = model, statement
+        self._signing, self._sealing = model.signing, model.sealing
+
+    # Its state.
+
+    def dump(self) -> bytes:
+        """The whole state, the key in it: whoever has these bytes has all that the user rated here."""
+        owed = self._owed
+        return packed(
+            {
+                "format": FORMAT,
+                "configuration": self.agreement.configuration,
+                "promise": list(self.agreement.promise),
+                "key": self._key,
+                "answered": self._agent.answered,
+                "ratings": self._agent.ratings,
+                "owed": None if owed is None else [owed.round, owed.send_ms, owed.slot_id, owed.body],
+                "model": None if self._taken is None else self._taken.as_bytes(),
+            }
+        )
+
+    @classmethod
+    def load(cls, agreement: Agreement, dumped: bytes, draw: Drawn) -> RatingDevice:
+        """The device that `dump` wrote.
+
+        Raises:
+            BadAgreement: it agreed to another configuration (`agreed_anew` begins with that).
+            DeviceError: not such bytes.
+        """
+        said = unpacked(dumped, FORMAT)
+        if said["configuration"] != agreement.configuration:
+            raise BadAgreement("state: expected the configuration that this device agreed to, got another")
+        try:
+            device = cls(agreement, said["key"], draw, said["answered"])
+            device.rate(*said["ratings"])
+            device._owed = None if said["owed"] is None else _Owed(*said["owed"])
+            if said["model"] is not None:
+                model = read_model(said["model"])
+                device._adopt(model, Statement.read(model.statement))
+        except (KeyError, TypeError, ValueError) as error:
+            raise DeviceError(f"state: expected what a device wrote, got {type(error).__name__}") from None
+        return device
+
+    @classmethod
+    def agreed_anew(cls, agreement: Agreement, dumped: bytes, draw: Drawn) -> RatingDevice:
+        """A device that goes over to another agreement, which promises no less: rounds that were answered stay so.
+
+        Its ratings, and a slot that it owed under the old one, are dropped: items may have other numbers.
+
+        Raises:
+            WeakerAgreement: it promises less.
+            DeviceError: not the bytes of a device.
+        """
+        said: dict[str, Any] = unpacked(dumped, FORMAT)
+        try:
+            agreement.promise.require_no_weaker_than(Price(*said["promise"]))
+            return cls(agreement, said["key"], draw, said["answered"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise DeviceError(f"state: expected what a device wrote, got {type(error).__name__}") from None
