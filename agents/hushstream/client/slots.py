@@ -247,7 +247,7 @@ def connect_slots(
         HushstreamError: the folder is of a system that takes no ratings.
     """
     system = load(deployment)
-    if not isinstance(system.core, BgtSystem):
+    if _COLLECTOR[0] not in system.devices:
         raise HushstreamError(f"client: expected a deployment that takes ratings, got {system.config.deployment}")
     own = f"{system.config.deployment}." if prefix is None else prefix
     return SlotClient(KafkaSlotLog(bootstrap, own, security), system.core, schema_generation=schema_generation)

@@ -127,5 +127,6 @@ def desk_of(system: System, schema_generation: int) -> Desk:
             f"deployment {system.config.deployment}: expected one whose learners are devices (kind edge; p2b with "
             f"declared features, or bgt), got another"
         )
-    core = system.core
-    return RatingDesk(core, schema_generation) if isinstance(core, BgtSystem) else VisitDesk(core)
+    if RatingDesk.topic in system.devices:
+        return RatingDesk(system.core, schema_generation)
+    return VisitDesk(system.core)
