@@ -100,6 +100,13 @@ def test_killed_at_any_writing_it_hands_in_one_slot_of_one_content(
     assert resent, "the crash between a slot and the note that it was handed in"
 
 
+def test_a_state_is_its_owners_alone_whatever_lies_where_it_is_written(life: Life, tmp_path: Path) -> None:
+    (tmp_path / ".state.new").write_bytes(b"")
+    (tmp_path / ".state.new").chmod(0o644)
+    life.live(life.driver(), random.Random(1), 1, "life")
+    assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o600
+
+
 def test_a_loss_of_power_behind_a_slot_does_not_bring_the_file_before_it_back(
     life: Life, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,7 +24,7 @@ from hushstream.client.slots import RoundOver, SlotClient, connect_slots
 from hushstream.edge import Transport
 from hushstream.edge.ratings import RatingDriver
 from hushstream.engine.devices.envelope import ModelBody, read_model
-from hushstream.engine.devices.errors import BadAgreement, BadModel, OlderModel, WeakerAgreement
+from hushstream.engine.devices.errors import BadAgreement, BadModel, DeviceError, OlderModel, WeakerAgreement
 from hushstream.engine.devices.sealing import SEALING_BYTES, ContentOpener
 from hushstream.engine.devices.signing import Signer
 from hushstream.engine.devices.travelling import place_of, read_slot
@@ -269,6 +269,8 @@ def test_a_device_goes_by_the_agreement_that_it_has(deployed: Deployed, tmp_path
     draw = random.Random(9).randbytes
     with pytest.raises(BadAgreement, match="configuration that this device agreed to"):
         RatingDevice.load(stronger, device.dump(), draw)
+    with pytest.raises(DeviceError, match="expected what a device wrote, got KeyError"):
+        RatingDevice.load(stronger, b'{"format":1}', draw)
     with pytest.raises(WeakerAgreement, match="epsilon_micro"):
         RatingDevice.agreed_anew(weaker, device.dump(), draw)
     anew = RatingDevice.agreed_anew(stronger, device.dump(), draw)

@@ -212,7 +212,8 @@ class Driver(ABC, Generic[DeviceT]):
 
     def _write(self) -> None:
         beside = self._path.with_name(f".{self._path.name}.new")
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        beside.unlink(missing_ok=True)
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(self.device.dump())
             file.flush()

@@ -186,9 +186,9 @@ class RatingDevice:
             DeviceError: not such bytes.
         """
         said = unpacked(dumped, FORMAT)
-        if said["configuration"] != agreement.configuration:
-            raise BadAgreement("state: expected the configuration that this device agreed to, got another")
         try:
+            if said["configuration"] != agreement.configuration:
+                raise BadAgreement("state: expected the configuration that this device agreed to, got another")
             device = cls(agreement, said["key"], draw, said["answered"])
             device.rate(*said["ratings"])
             device._owed = None if said["owed"] is None else _Owed(*said["owed"])
