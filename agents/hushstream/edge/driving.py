@@ -27,7 +27,7 @@ FIRST_WAIT_MS, LONGEST_WAIT_MS = 1_000, 600_000
 _OK, _NO_CONTENT = 200, 204
 
 _FAULTS = frozenset({"bad-slot", "identifying-header", "body-too-large", "unsupported-media-type"})
-"""What to send again ends alike."""
+"""Codes of problems that come again if the same slot is sent again."""
 
 
 class Kept(Protocol):
@@ -206,7 +206,7 @@ class Driver(ABC, Generic[DeviceT]):
 
     @contextlib.contextmanager
     def _written(self) -> Iterator[None]:
-        """Write the state behind what is done: nothing leaves that a restart would not know."""
+        """Write the state after what is done within: a slot leaves only after the state that has it is on disk."""
         yield
         self._write()
 

@@ -5,7 +5,8 @@
     driver.sync()
     driver.predict([7, 9])
 
-It takes part in each round that it learns of, also where it has no ratings: the slot is null then, and nobody can tell.
+It takes part in each round that it learns of, also where it has no ratings: the slot is then null, of the same size as
+any other. The page on the devices' transport says what the time of sending may show.
 """
 
 from __future__ import annotations
