@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import random
 import stat
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hushstream.edge import Answer, DeviceDriver, Transport
+from hushstream.edge.driving import LONGEST_WAIT_MS
+from hushstream.engine.devices.travelling import period_of, read_slot
 from hushstream.systems.p2b.prepared.device_agreement import agreement_of
 
 DAY_SECONDS = 86_400
@@ -21,15 +24,15 @@ class Killed(BaseException):
 
 
 class Gateway(Transport):
-    """Takes slots and offers a model; nobody reaches it over a network."""
+    """Takes slots, but for `refusals` first, and offers a model; nobody reaches it over a network."""
 
     def __init__(self, model: bytes) -> None:
         super().__init__("http://localhost")
-        self.model, self.slots = model, list[bytes]()
+        self.model, self.slots, self.refusals = model, list[bytes](), list[Answer]()
 
     def send_slot(self, body: bytes) -> Answer:
         self.slots.append(body)
-        return Answer(204, {}, b"")
+        return self.refusals.pop(0) if self.refusals else Answer(204, {}, b"")
 
     def fetch_model(self, tag: str | None) -> Answer:
         return Answer(200 if tag is None else 304, {}, self.model)
@@ -98,6 +101,58 @@ def test_killed_at_any_writing_it_hands_in_one_slot_of_one_content(
         resent += len(gateway.slots) > 1
     assert at > 15, "writings of a life that is not killed"
     assert resent, "the crash between a slot and the note that it was handed in"
+
+
+def test_no_work_on_what_a_device_holds_stands_between_two_of_its_requests(
+    life: Life, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever sees the requests' times would see how long that work took, and from it how much a device holds."""
+    driver, done = life.driver(), list[str]()
+    for number in range(10):
+        driver.decide(f"visit-{number}", {"country": "fr"})
+    life.now += DAY_SECONDS
+
+    def noted(owner: Any, name: str) -> None:
+        call = getattr(owner, name)
+
+        def noting(*arguments: Any) -> Any:
+            done.append(name)
+            return call(*arguments)
+
+        monkeypatch.setattr(owner, name, noting)
+
+    for name in ("outgoing", "take", "dump"):
+        noted(driver.device, name)
+    for name in ("send_slot", "fetch_model"):
+        noted(gateway, name)
+    driver.sync()
+    assert done == ["outgoing", "dump", "send_slot", "fetch_model", "take", "outgoing", "dump"]
+    assert (driver.device.version, len(gateway.slots)) == (1, 1)
+
+
+def test_a_slot_of_another_period_than_the_gateways_is_sealed_again_written_and_sent_after_a_wait(
+    life: Life, gateway: Gateway
+) -> None:
+    driver = life.driver()
+    for number in range(10):
+        driver.decide(f"visit-{number}", {"country": "fr"})
+    life.now += DAY_SECONDS
+    date = {"date": formatdate(life.now + 5 * DAY_SECONDS, usegmt=True), "content-type": "application/problem+json"}
+    gateway.refusals = [Answer(422, date, b'{"code": "stale-period"}')] * 2
+    driver.sync()
+    driver.sync()
+    assert len(gateway.slots) == 1, "it waits"
+    life.now += LONGEST_WAIT_MS / 1000
+    again = life.driver()
+    assert again.device.outgoing(int(life.now * 1000)) == driver.device.outgoing(int(life.now * 1000)), "written"
+    driver.sync()
+    first, second = (read_slot(body, driver.agreement.body_bytes) for body in gateway.slots)
+    assert period_of(second) == period_of(first) + 5
+    assert first["report_id"] == second["report_id"]
+    assert driver.faults == ["stale-period"], "once"
+    life.now += LONGEST_WAIT_MS / 1000
+    driver.sync()
+    assert len(gateway.slots) == 2
 
 
 def test_a_state_is_its_owners_alone_whatever_lies_where_it_is_written(life: Life, tmp_path: Path) -> None:

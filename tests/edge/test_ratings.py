@@ -21,13 +21,13 @@ from hushstream.agents.worker.deployment import KEYS, KeySource, artefacts_of, p
 from hushstream.agents.worker.roles import all_machines
 from hushstream.broker import EmbeddedBroker
 from hushstream.client.slots import RoundOver, SlotClient, connect_slots
-from hushstream.edge import Transport
+from hushstream.edge import Answer, Transport
 from hushstream.edge.ratings import RatingDriver
 from hushstream.engine.devices.envelope import ModelBody, read_model
 from hushstream.engine.devices.errors import BadAgreement, BadModel, DeviceError, OlderModel, WeakerAgreement
 from hushstream.engine.devices.sealing import SEALING_BYTES, ContentOpener
 from hushstream.engine.devices.signing import Signer
-from hushstream.engine.devices.travelling import place_of, read_slot
+from hushstream.engine.devices.travelling import period_of, place_of, read_slot
 from hushstream.engine.values import ConfigurationError
 from hushstream.gateway.devices.desks import RatingDesk
 from hushstream.gateway.devices.gateway import DeviceGateway, SlotWriter, device_log
@@ -259,6 +259,41 @@ def test_a_slot_of_a_round_that_is_over_is_dropped_and_the_next_one_answered(dep
     assert int.from_bytes(fields["period"], "little") == 1
     assert deployed.desk.is_stale(fields | {"period": bytes(8)}, NOW_MS)
     assert not deployed.desk.is_stale(fields, NOW_MS)
+
+
+def test_the_slot_that_a_new_model_asks_for_has_its_delay_from_then_on_and_leaves_by_a_later_call(
+    deployed: Deployed, tmp_path: Path
+) -> None:
+    class Gateway(Transport):
+        """Its slots are counted by their round alone."""
+
+        def __init__(self) -> None:
+            super().__init__("http://localhost")
+            self.rounds = list[int]()
+
+        def send_slot(self, body: bytes) -> Answer:
+            self.rounds.append(period_of(read_slot(body, deployed.agreement.body_bytes)))
+            return Answer(204, {}, b"")
+
+        def fetch_model(self, tag: str | None) -> Answer:
+            body = deployed.models.body
+            is_new = body is not None and tag != read_model(body).tag
+            return Answer(200, {}, body) if is_new else Answer(304, {}, b"")
+
+    gateway, now = Gateway(), [NOW_MS / 1000]
+    driver = RatingDriver(deployed.folder / "agreement.json", tmp_path / "state", gateway, clock=lambda: now[0])
+    driver.rate([1, 2], [5.0, 2.0])
+    driver.sync()
+    now[0] += 3600
+    asyncio.run(play_rounds(deployed, rated(deployed.agreement, 3), 1))
+    driver.sync()
+    assert (gateway.rounds, driver.device.version) == ([0], 1)
+    due = driver.device.next_ms()
+    assert due is not None
+    assert 0 <= due - now[0] * 1000 < HOUR_MS
+    now[0] = due / 1000
+    driver.sync()
+    assert gateway.rounds == [0, 1]
 
 
 def test_a_device_goes_by_the_agreement_that_it_has(deployed: Deployed, tmp_path: Path) -> None:

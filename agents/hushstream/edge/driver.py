@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from hushstream.edge.driving import Driver
-from hushstream.engine.devices.kept import Outgoing
 from hushstream.feedback.join import JoinOutcome
 from hushstream.systems.p2b.device.agreement import Agreement
 from hushstream.systems.p2b.device.device import Device
@@ -43,9 +42,10 @@ class DeviceDriver(Driver[Device]):
     def _agreed_anew(self, agreed: bytes, known: bytes) -> Device:
         return Device.agreed_anew(Agreement.read(agreed), known, secrets.token_bytes)
 
-    def _again(self, report_id: bytes, time_ms: int | None) -> list[Outgoing] | None:
-        """Sealed again for the gateway's time: the clock here is off."""
-        if time_ms is None:
-            return None
+    def _again(self, report_id: bytes, time_ms: int | None) -> bool:
+        """Sealed once more for the gateway's time: the clock here is off."""
+        if time_ms is None or report_id in self._sealed_again:
+            return False
+        self._sealed_again.add(report_id)
         self.device.seal_again(report_id, time_ms)
-        return [one for one in self.device.outgoing(self._now_ms()) if one.report_id == report_id]
+        return True

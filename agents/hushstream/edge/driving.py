@@ -12,7 +12,7 @@ import os
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -88,6 +88,7 @@ class Driver(ABC, Generic[DeviceT]):
         self.faults: list[str] = []
         """Codes of problems with slots that are kept and not sent again."""
         self._stuck: set[bytes] = set()
+        self._sealed_again: set[bytes] = set()
         self._ended = False
         agreed = Path(agreement).read_bytes()
         try:
@@ -116,9 +117,9 @@ class Driver(ABC, Generic[DeviceT]):
     def _agreed_anew(self, agreed: bytes, known: bytes) -> DeviceT:
         """The device of a state that goes over to another agreement."""
 
-    def _again(self, report_id: bytes, time_ms: int | None) -> list[Outgoing] | None:
-        """What to send at once in place of a slot whose period is over; None to send it later."""
-        return None
+    def _again(self, report_id: bytes, time_ms: int | None) -> bool:
+        """Whether a slot that was refused as of another period than the gateway's may be sent by a later `sync`."""
+        return True
 
     def flush(self) -> None:
         """Write what was decided and learned; call it where a visit ends, or `sync`."""
@@ -131,68 +132,51 @@ class Driver(ABC, Generic[DeviceT]):
         self.flush()
 
     def sync(self) -> None:
-        """Fetch a newer model if there is one, and send the slots whose time has come; call it now and then.
+        """Send the slots whose time has come, then fetch a newer model if there is one; call it now and then.
+
+        From the first request to the answer of the last nothing is written, and nothing computed that takes longer the
+        more a device holds: so the times of requests tell nothing of that. A slot that a new model asks for leaves by a
+        later call.
 
         What the gateway does not answer, and what it refuses for now, is tried again by a later call. A model that must
         not be taken is not, and the device goes on with the one that it has. The state is written first, in any case.
         """
-        self.flush()
         now_ms = self._now_ms()
-        if now_ms < self._waits[0]:
+        waits = now_ms < self._waits[0]
+        due = [] if waits or self._ended else self.device.outgoing(now_ms)
+        self._write()
+        if waits:
             return
+        with self._written():
+            found, good = self._asked(one for one in due if one.report_id not in self._stuck)
+            wait = self._waits[1]
+            drawn = max(wait // 2 + secrets.randbelow(wait), self._asked_ms)
+            self._waits = (0, FIRST_WAIT_MS) if good else (now_ms + drawn, min(2 * wait, LONGEST_WAIT_MS))
+            if found is not None and found.status == _OK:
+                with contextlib.suppress(BadModel):
+                    self.device.take(found.body, self._now_ms())
+                    # A slot that it asks for has its delay from now on, not from the next call.
+                    self.device.outgoing(self._now_ms())
+
+    def _asked(self, due: Iterable[Outgoing]) -> tuple[Answer | None, bool]:
+        """What the gateway answers for a model (None: nothing), and whether nothing has to be tried again."""
         self._asked_ms = 0
         try:
-            self.fetch()
-            good = self.send()
+            sent = [self._sent(one) for one in due]
+            return self._transport.fetch_model(self.device.tag), all(sent)
         except Unreachable:
-            good = False
-        wait = self._waits[1]
-        drawn = max(wait // 2 + secrets.randbelow(wait), self._asked_ms)
-        self._waits = (0, FIRST_WAIT_MS) if good else (now_ms + drawn, min(2 * wait, LONGEST_WAIT_MS))
+            return None, False
 
-    def fetch(self) -> bool:
-        """Fetch a newer model; whether one was taken.
-
-        Raises:
-            Unreachable: the gateway did not answer.
-        """
-        answer = self._transport.fetch_model(self.device.tag)
-        if answer.status != _OK:
-            return False
-        with contextlib.suppress(BadModel), self._written():
-            self.device.take(answer.body, self._now_ms())
-            return True
-        return False
-
-    def send(self) -> bool:
-        """Send the slots whose time has come; whether none of them has to be tried again.
-
-        Raises:
-            Unreachable: the gateway did not answer; what was sent may have arrived, and is sent again.
-        """
-        if self._ended:
-            return True
-        with self._written():
-            outgoing = self.device.outgoing(self._now_ms())
-        sent = [self._sent(one) for one in outgoing if one.report_id not in self._stuck]
-        return all(sent)
-
-    def _sent(self, one: Outgoing, sealed_again: bool = False) -> bool:
+    def _sent(self, one: Outgoing) -> bool:
         answer = self._transport.send_slot(one.body)
         code = _code(answer)
         if answer.status == _NO_CONTENT:
-            with self._written():
-                self.device.handed_in(one.report_id)
+            self.device.handed_in(one.report_id)
             return True
-        if code == "stale-period" and not sealed_again:
-            with self._written():
-                again = self._again(one.report_id, answer.time_ms)
-            if again is not None:
-                return all(self._sent(other, True) for other in again)
         if code == "other-configuration":
             self._ended = True
             return True
-        if code in _FAULTS or code == "stale-period":
+        if code in _FAULTS or (code == "stale-period" and not self._again(one.report_id, answer.time_ms)):
             self.faults.append(code)
             self._stuck.add(one.report_id)
             return True

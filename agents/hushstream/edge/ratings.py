@@ -15,7 +15,6 @@ import secrets
 from collections.abc import Iterable, Sequence
 
 from hushstream.edge.driving import Driver
-from hushstream.engine.devices.kept import Outgoing
 from hushstream.systems.bgt.edge.agreement import Agreement
 from hushstream.systems.bgt.edge.device import RatingDevice
 from hushstream.systems.bgt.slots import Float64
@@ -45,7 +44,3 @@ class RatingDriver(Driver[RatingDevice]):
 
     def _agreed_anew(self, agreed: bytes, known: bytes) -> RatingDevice:
         return RatingDevice.agreed_anew(Agreement.read(agreed), known, secrets.token_bytes)
-
-    def _again(self, report_id: bytes, time_ms: int | None) -> list[Outgoing] | None:
-        """Nothing now: its round is over, which a newer model will say, or has not opened at that gateway yet."""
-        return []
