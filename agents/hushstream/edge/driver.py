@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +14,8 @@ from hushstream.systems.p2b.edge.terms import Choice
 
 class DeviceDriver(Driver[Device]):
     """One user's device, on one machine. One process at a time; not thread-safe."""
+
+    _agreement, _device = Agreement, Device
 
     @property
     def agreement(self) -> Agreement:
@@ -32,15 +33,6 @@ class DeviceDriver(Driver[Device]):
     def reward(self, event_id: str, item: int, reward: float) -> JoinOutcome:
         """See `Device.reward`."""
         return self.device.reward(event_id, item, reward, self._now_ms())
-
-    def _begun(self, agreed: bytes) -> Device:
-        return Device.begun(Agreement.read(agreed), secrets.token_bytes)
-
-    def _loaded(self, agreed: bytes, known: bytes) -> Device:
-        return Device.load(Agreement.read(agreed), known, secrets.token_bytes)
-
-    def _agreed_anew(self, agreed: bytes, known: bytes) -> Device:
-        return Device.agreed_anew(Agreement.read(agreed), known, secrets.token_bytes)
 
     def _again(self, report_id: bytes, time_ms: int | None) -> bool:
         """Sealed once more for the gateway's time: the clock here is off."""

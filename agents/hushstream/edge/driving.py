@@ -11,14 +11,13 @@ import json
 import os
 import secrets
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from hushstream.edge.transport import Answer, Transport, Unreachable
 from hushstream.engine.devices.errors import BadAgreement, BadModel
-from hushstream.engine.devices.kept import Outgoing
+from hushstream.engine.devices.kept import Drawn, Outgoing
 from hushstream.privacy.key_files import sync_folder
 
 FIRST_WAIT_MS, LONGEST_WAIT_MS = 1_000, 600_000
@@ -32,6 +31,18 @@ _FAULTS = frozenset({"bad-slot", "identifying-header", "body-too-large", "unsupp
 
 class Kept(Protocol):
     """What a driver does with a device."""
+
+    @classmethod
+    def begun(cls, agreement: Any, draw: Drawn) -> Self:
+        """One that begins under an agreement."""
+
+    @classmethod
+    def load(cls, agreement: Any, dumped: bytes, draw: Drawn) -> Self:
+        """That of a state; raises `BadAgreement` where that is of another agreement."""
+
+    @classmethod
+    def agreed_anew(cls, agreement: Any, dumped: bytes, draw: Drawn) -> Self:
+        """That of a state, gone over to another agreement."""
 
     @property
     def tag(self) -> str | None:
@@ -53,9 +64,19 @@ class Kept(Protocol):
 DeviceT = TypeVar("DeviceT", bound=Kept)
 
 
-class Driver(ABC, Generic[DeviceT]):
+class Agrees(Protocol):
+    """The class of a device's agreements."""
+
+    @classmethod
+    def read(cls, content: bytes) -> Any:
+        """An agreement as it is shipped; raises `BadAgreement`."""
+
+
+class Driver(Generic[DeviceT]):
     """One user's device of any system, on one machine. One process at a time; not thread-safe."""
 
+    _agreement: type[Agrees]
+    _device: type[DeviceT]
     device: DeviceT
 
     def __init__(
@@ -90,32 +111,20 @@ class Driver(ABC, Generic[DeviceT]):
         self._stuck: set[bytes] = set()
         self._sealed_again: set[bytes] = set()
         self._ended = False
-        agreed = Path(agreement).read_bytes()
+        agreed = self._agreement.read(Path(agreement).read_bytes())
         try:
             known = self._path.read_bytes()
         except FileNotFoundError:
-            self.device = self._begun(agreed)
+            self.device = self._device.begun(agreed, secrets.token_bytes)
             self._write()
             return
         try:
-            self.device = self._loaded(agreed, known)
+            self.device = self._device.load(agreed, known, secrets.token_bytes)
         except BadAgreement:
             if not agree_anew:
                 raise
-            self.device = self._agreed_anew(agreed, known)
+            self.device = self._device.agreed_anew(agreed, known, secrets.token_bytes)
             self._write()
-
-    @abstractmethod
-    def _begun(self, agreed: bytes) -> DeviceT:
-        """A device that begins under an agreement."""
-
-    @abstractmethod
-    def _loaded(self, agreed: bytes, known: bytes) -> DeviceT:
-        """The device of a state; raises `BadAgreement` where that is of another agreement."""
-
-    @abstractmethod
-    def _agreed_anew(self, agreed: bytes, known: bytes) -> DeviceT:
-        """The device of a state that goes over to another agreement."""
 
     def _again(self, report_id: bytes, time_ms: int | None) -> bool:
         """Whether a slot that was refused as of another period than the gateway's may be sent by a later `sync`."""

@@ -11,7 +11,6 @@ any other. The page on the devices' transport says what the time of sending may 
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Sequence
 
 from hushstream.edge.driving import Driver
@@ -22,6 +21,8 @@ from hushstream.systems.bgt.slots import Float64
 
 class RatingDriver(Driver[RatingDevice]):
     """One user's device, on one machine. One process at a time; not thread-safe."""
+
+    _agreement, _device = Agreement, RatingDevice
 
     def rate(self, items: Sequence[int], ratings: Sequence[float]) -> None:
         """See `RatingDevice.rate`."""
@@ -35,12 +36,3 @@ class RatingDriver(Driver[RatingDevice]):
     def predict(self, items: Iterable[int]) -> Float64:
         """See `RatingDevice.predict`."""
         return self.device.predict(items)
-
-    def _begun(self, agreed: bytes) -> RatingDevice:
-        return RatingDevice.begun(Agreement.read(agreed), secrets.token_bytes)
-
-    def _loaded(self, agreed: bytes, known: bytes) -> RatingDevice:
-        return RatingDevice.load(Agreement.read(agreed), known, secrets.token_bytes)
-
-    def _agreed_anew(self, agreed: bytes, known: bytes) -> RatingDevice:
-        return RatingDevice.agreed_anew(Agreement.read(agreed), known, secrets.token_bytes)
