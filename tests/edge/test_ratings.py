@@ -293,6 +293,7 @@ def test_the_slot_that_a_new_model_asks_for_has_its_delay_from_then_on_and_leave
     assert 0 <= due - now[0] * 1000 < HOUR_MS
     now[0] = due / 1000
     driver.sync()
+    driver.close()
     assert gateway.rounds == [0, 1]
 
 
@@ -478,10 +479,11 @@ def test_devices_gateway_collector_and_aggregator_as_they_are_deployed(tmp_path:
             async with connect_slots(broker.bootstrap, folder) as client:
                 for round_number in range(2):
                     for _ in range(2):  # the first learns of the round, the second comes when its time has come
-                        drivers = [driver(number) for number in range(8)]
-                        await asyncio.gather(*(asked(threads, one.sync) for one in drivers))
+                        with contextlib.ExitStack() as opened:
+                            drivers = [opened.enter_context(driver(number)) for number in range(8)]
+                            await asyncio.gather(*(asked(threads, one.sync) for one in drivers))
+                        assert not any(one.faults for one in drivers)
                         offset[0] += 2 * 3600.0
-                    assert not any(one.faults for one in drivers)
                     await client.end_round(round_number)
                     waiting = Patience(90.0)
                     while True:
@@ -491,10 +493,11 @@ def test_devices_gateway_collector_and_aggregator_as_they_are_deployed(tmp_path:
                             break
                         assert not waiting.over, "no model was signed in time"
                         await asyncio.sleep(0.2)
-            for one in [driver(number) for number in range(8)]:
-                await asked(threads, one.sync)
-                assert one.device.version == 2
-                assert len(one.predict([1, 2])) == 2
+            for number in range(8):
+                with driver(number) as one:
+                    await asked(threads, one.sync)
+                    assert one.device.version == 2
+                    assert len(one.predict([1, 2])) == 2
             await stack.aclose()
             copy = await copy_async(connection, system.partitions)
         checked = verify(copy, system, keys, ("collector", "aggregator"))

@@ -13,7 +13,7 @@ from hushstream.systems.p2b.edge.terms import Choice
 
 
 class DeviceDriver(Driver[Device]):
-    """One user's device, on one machine. One process at a time; not thread-safe."""
+    """One user's device, on one machine. One at a time on a state; not thread-safe."""
 
     _agreement, _device = Agreement, Device
 

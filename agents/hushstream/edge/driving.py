@@ -1,22 +1,23 @@
 """Drives a device of any system: its state lies in a file, written before a slot leaves; its clock is this machine's.
 
-What was asked of a device and learned by it is written by `sync` before anything leaves, by `flush`, and at the end of
-a ``with`` block; a crash before that forgets it, and never gives a second slot.
+What was asked of a device and learned by it is written by `sync` before anything leaves, by `flush`, by `close`, and
+at the end of a ``with`` block; a crash before that forgets it, and never gives a second slot.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, BinaryIO, Generic, Protocol, Self, TypeVar
 
 from hushstream.edge.transport import Answer, Transport, Unreachable
-from hushstream.engine.devices.errors import BadAgreement, BadModel
+from hushstream.engine.devices.errors import BadAgreement, BadModel, DeviceError
 from hushstream.engine.devices.kept import Drawn, Outgoing
 from hushstream.privacy.key_files import sync_folder
 
@@ -73,7 +74,7 @@ class Agrees(Protocol):
 
 
 class Driver(Generic[DeviceT]):
-    """One user's device of any system, on one machine. One process at a time; not thread-safe."""
+    """One user's device of any system, on one machine. One at a time on a state; not thread-safe."""
 
     _agreement: type[Agrees]
     _device: type[DeviceT]
@@ -100,7 +101,8 @@ class Driver(Generic[DeviceT]):
         Raises:
             WeakerAgreement: another agreement promises less.
             BadAgreement: it is another one, and ``agree_anew`` is false; or it does not hold together.
-            DeviceError: the state is damaged. Begin anew only if its user may be counted once more.
+            DeviceError: another driver works on the state; or it is damaged. Begin anew only if its user may be counted
+                once more.
         """
         self._path, self._clock = Path(state), clock
         self._transport = gateway if isinstance(gateway, Transport) else Transport(gateway)
@@ -111,20 +113,27 @@ class Driver(Generic[DeviceT]):
         self._stuck: set[bytes] = set()
         self._sealed_again: set[bytes] = set()
         self._ended = False
-        agreed = self._agreement.read(Path(agreement).read_bytes())
+        self._lock = _locked(self._path.with_name(f".{self._path.name}.lock"))
+        try:
+            self.device = self._opened(self._agreement.read(Path(agreement).read_bytes()), agree_anew)
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def _opened(self, agreed: Any, agree_anew: bool) -> DeviceT:
         try:
             known = self._path.read_bytes()
         except FileNotFoundError:
-            self.device = self._device.begun(agreed, secrets.token_bytes)
-            self._write()
-            return
-        try:
-            self.device = self._device.load(agreed, known, secrets.token_bytes)
-        except BadAgreement:
-            if not agree_anew:
-                raise
-            self.device = self._device.agreed_anew(agreed, known, secrets.token_bytes)
-            self._write()
+            device = self._device.begun(agreed, secrets.token_bytes)
+        else:
+            try:
+                return self._device.load(agreed, known, secrets.token_bytes)
+            except BadAgreement:
+                if not agree_anew:
+                    raise
+                device = self._device.agreed_anew(agreed, known, secrets.token_bytes)
+        self._write(device)
+        return device
 
     def _again(self, report_id: bytes, time_ms: int | None) -> bool:
         """Whether a slot that was refused as of another period than the gateway's may be sent by a later `sync`."""
@@ -138,7 +147,12 @@ class Driver(Generic[DeviceT]):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.flush()
+        self.close()
+
+    def close(self) -> None:
+        """Write, and leave the state to another driver, as the end of a process does; it writes no more behind that."""
+        with self._lock:
+            self.flush()
 
     def sync(self) -> None:
         """Send the slots whose time has come, then fetch a newer model if there is one; call it now and then.
@@ -203,16 +217,33 @@ class Driver(Generic[DeviceT]):
         yield
         self._write()
 
-    def _write(self) -> None:
+    def _write(self, device: DeviceT | None = None) -> None:
+        if self._lock.closed:
+            raise DeviceError("driver: expected one that was not closed, got one that was")
         beside = self._path.with_name(f".{self._path.name}.new")
         beside.unlink(missing_ok=True)
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(self.device.dump())
+            file.write((device or self.device).dump())
             file.flush()
             os.fsync(file.fileno())
         beside.replace(self._path)
         sync_folder(self._path.parent)
+
+
+def _locked(path: Path) -> BinaryIO:
+    """A file that no other driver has open: two on one state would send a slot each, of one number and two contents.
+
+    Raises:
+        DeviceError: another one has it, in this process or another that lives.
+    """
+    file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise DeviceError("state: expected one driver at a time, got another one that is at work with it") from None
+    return file
 
 
 def _code(answer: Answer) -> str:

@@ -20,7 +20,7 @@ from hushstream.systems.bgt.slots import Float64
 
 
 class RatingDriver(Driver[RatingDevice]):
-    """One user's device, on one machine. One process at a time; not thread-safe."""
+    """One user's device, on one machine. One at a time on a state; not thread-safe."""
 
     _agreement, _device = Agreement, RatingDevice
 
