@@ -23,6 +23,7 @@ from patience import Patience
 
 EDGE = Path(__file__).parents[2] / "deploy" / "clients" / "typescript" / "edge"
 MOST_BUNDLE_BYTES = 25_000
+MOST_RATINGS_BYTES = 15_000
 MOST_GOLDEN_BYTES = 300_000
 
 _COUNTRY = {"country": {"kind": "category", "vocabulary": ["de", "fr", "se"]}}
@@ -37,6 +38,17 @@ def test_the_committed_vectors_are_those_of_the_agent(gateways: Any) -> None:
     assert golden.TARGET.stat().st_size < MOST_GOLDEN_BYTES
     held["contexts"][3]["units"][2] += 1
     assert not golden.alike(held, json.loads(golden.text()))
+
+
+def test_the_committed_vectors_of_ratings_are_those_of_the_agent(
+    gateways: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(EDGE)
+    ratings = gateways.module_of("hushstream_edge_ratings_golden", EDGE / "ratings_golden.py")
+    held = json.loads(ratings.TARGET.read_text(encoding="utf-8"))
+    assert ratings.golden.alike(held, json.loads(ratings.text())), "run `make manifests`"
+    held["deployments"][1]["users"][3]["slots"][2][1] += "00"
+    assert not ratings.golden.alike(held, json.loads(ratings.text()))
 
 
 def test_it_depends_on_nothing_and_its_lock_names_digests_alone() -> None:
@@ -61,6 +73,14 @@ async def test_a_device_keeps_what_was_agreed(gateways: Any, built_edge: Path) -
 
 
 @pytest.mark.slow
+async def test_a_device_of_ratings_gives_what_the_agent_gives_and_keeps_what_was_agreed(
+    gateways: Any, built_edge: Path
+) -> None:
+    said = await gateways.node(built_edge, "--test", "tests/ratings.test.mjs")
+    assert gateways.passed(said) == 13
+
+
+@pytest.mark.slow
 def test_what_is_made_to_be_wrong_is_read_as_python_reads_it(
     gateways: Any, built_edge: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,11 +89,13 @@ def test_what_is_made_to_be_wrong_is_read_as_python_reads_it(
     findings, counts = fuzz.fuzzed(built_edge, 1500, 1)
     assert not findings
     assert {"model taken", "model refused", "slot report", "slot null", "slot forged", "values row"} <= set(counts)
+    assert {"version taken", "version refused", "rated slot", "rated refused"} <= set(counts)
 
 
 @pytest.mark.slow
-def test_the_bundle_is_small(built_edge: Path) -> None:
-    assert len(gzip.compress((built_edge / "dist" / "edge.min.js").read_bytes(), 9)) <= MOST_BUNDLE_BYTES
+@pytest.mark.parametrize(("bundle", "most"), [("edge", MOST_BUNDLE_BYTES), ("ratings", MOST_RATINGS_BYTES)])
+def test_the_bundle_is_small(built_edge: Path, bundle: str, most: int) -> None:
+    assert len(gzip.compress((built_edge / "dist" / f"{bundle}.min.js").read_bytes(), 9)) <= most
 
 
 @contextlib.asynccontextmanager
