@@ -15,8 +15,13 @@ import pytest
 from aiohttp import web
 
 from browser import browser, chromium
+from hushstream.engine.devices.sealing import ContentOpener
+from hushstream.engine.devices.travelling import body_bytes, place_of, read_slot
 from hushstream.features.schema import declare
 from hushstream.privacy.keys import Key
+from hushstream.systems.bgt.edge.agent import RatingAgent
+from hushstream.systems.bgt.rounds import first_round
+from hushstream.systems.bgt.slots import packed_slots, slot_bytes
 from hushstream.systems.p2b.contribution.feature_layout import layout_of
 from hushstream.systems.p2b.contribution.sealed import SealOpener
 from patience import Patience
@@ -78,6 +83,43 @@ async def test_a_device_of_ratings_gives_what_the_agent_gives_and_keeps_what_was
 ) -> None:
     said = await gateways.node(built_edge, "--test", "tests/ratings.test.mjs")
     assert gateways.passed(said) == 13
+
+
+_ONE_SLOT = """
+import { memory } from "./tests/gateway.mjs";
+import { RatingDevice } from "./dist/ratings.js";
+const [agreement] = JSON.parse(process.argv[1]);
+const { store, mark } = memory();
+const hex = (bytes) => Buffer.from(bytes).toString("hex");
+let body;
+const fetch = async (url, request) => {
+  body ??= request.body ?? undefined;
+  return new Response(null, { status: url.endsWith("slots") ? 204 : 404 });
+};
+const device = await RatingDevice.open({ agreement, url: "http://gateway.test", store, mark, fetch, random: () => 0 });
+await device.rate([3, 14, 5], [5, 1.5, 2]);
+await device.sync();
+const { key } = JSON.parse(new TextDecoder().decode(store.contents.get("state")));
+console.log(JSON.stringify([hex(body), Buffer.from(key.base64, "base64").toString("hex")]));
+"""
+
+
+@pytest.mark.slow
+async def test_the_collector_opens_what_a_device_of_ratings_sealed(
+    gateways: Any, built_edge: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(EDGE)
+    ratings = gateways.module_of("hushstream_edge_ratings_golden", EDGE / "ratings_golden.py")
+    system = ratings.system_of(ratings.CONFIGS[0])
+    said = json.dumps([json.loads(ratings.agreement_of(system))])
+    body, key = json.loads(await gateways.node(built_edge, "--input-type=module", "-e", _ONE_SLOT, said))
+    fields = read_slot(bytes.fromhex(body), body_bytes(slot_bytes(system.config)))
+    agent = RatingAgent(system.config, Key(bytes.fromhex(key)), lambda answered: None)
+    agent.rate([3, 14, 5], [5, 1.5, 2])
+    sent = agent.answer(first_round(system.config), agent._digest)
+    place = place_of(sent.slot_id, 0, system.digest)
+    assert [fields["report_id"], fields["period"], fields["config_digest"]] == list(place)
+    assert ContentOpener(ratings.SEALING).open(fields["sealed"], place) == packed_slots(sent.slot)[0]
 
 
 @pytest.mark.slow

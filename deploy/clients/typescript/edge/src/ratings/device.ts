@@ -211,7 +211,7 @@ export class RatingDevice {
     const spent = unpackAnswered(await this.options.mark.read());
     const isKnown = content !== null && revisionOf(content) === this.#revision && spent === this.#state.answered;
     if (isKnown) return;
-    this.#version = firstVersion(this.agreement);
+    [this.#revision, this.#version] = [UNREAD, firstVersion(this.agreement)];
     if (content === null) {
       // Cleared, or never there: what the mark knows was spent stays so, whatever else is gone.
       this.key = await Key.drawn();
