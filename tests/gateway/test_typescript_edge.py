@@ -143,7 +143,8 @@ def test_the_bundle_is_small(built_edge: Path, bundle: str, most: int) -> None:
 @contextlib.asynccontextmanager
 async def _site(built_edge: Path, script: str, agreement: Any, slots: list[Any]) -> AsyncIterator[str]:
     """A web site whose page runs a script, on an origin that takes slots and has no model: its address."""
-    imports = json.dumps({"imports": {"@hushstream/edge": "/dist/edge.min.js"}})
+    modules = {"@hushstream/edge": "/dist/edge.min.js", "@hushstream/edge/ratings": "/dist/ratings.min.js"}
+    imports = json.dumps({"imports": modules})
     page = f'<!doctype html><script type="importmap">{imports}</script><script type="module" src="/app.js"></script>'
 
     def gives(text: str, kind: str) -> Any:
@@ -212,7 +213,7 @@ async def test_a_page_as_the_readme_shows_it_hands_in_one_slot(gateways: Any, bu
     agreement["slot"]["delay_ms"] = 0
     agreement["sealing"]["public_key"] = SealOpener(Key(bytes(range(32)))).public_key.hex()
     agreement |= golden.stamped(agreement)
-    (script,) = re.findall(r"```js\n(.*?)```", (EDGE / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    script, _ = _readme()
     slots: list[Any] = []
     async with _site(built_edge, script, agreement, slots) as address, browser(tmp_path / "profile") as tab:
         await tab.visit(address)
@@ -225,3 +226,31 @@ async def test_a_page_as_the_readme_shows_it_hands_in_one_slot(gateways: Any, bu
     ((headers, body),) = slots
     assert len(body) == agreement["slot"]["body_bytes"]
     assert not {"Cookie", "Authorization", "Referer"} & set(headers)
+
+
+@pytest.mark.slow
+@needs_chromium
+async def test_a_page_as_the_readme_shows_it_predicts_ratings(
+    gateways: Any, built_edge: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(EDGE)
+    ratings = gateways.module_of("hushstream_edge_ratings_golden", EDGE / "ratings_golden.py")
+    _, script = _readme()
+    system, slots = ratings.system_of(ratings.CONFIGS[0]), list[Any]()
+    agent = RatingAgent(system.config, Key(bytes(32)), lambda answered: None)
+    agent.rate([3, 14], [5, 2])
+    expected = agent.predict([7, 9], first_round(system.config).model).tolist()
+    agreement = json.loads(ratings.agreement_of(system))
+    async with _site(built_edge, script, agreement, slots) as address, browser(tmp_path / "profile") as tab:
+        await tab.visit(address)
+        waited = Patience(60)
+        while " and " not in (title := await tab.evaluate("document.title")):
+            assert not waited.over, title
+            await asyncio.sleep(0.1)
+    assert [float(one) for one in title.split(" and ")] == pytest.approx(expected)
+    assert slots == [], "its delay is not over"
+
+
+def _readme() -> list[str]:
+    """The scripts that the README shows."""
+    return re.findall(r"```js\n(.*?)```", (EDGE / "README.md").read_text(encoding="utf-8"), re.DOTALL)
