@@ -32,6 +32,7 @@ from hushstream.engine.declare.conversation import conversation_of
 from hushstream.engine.declare.declaration import System, asked_partitions
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.declare.role import Role
+from hushstream.engine.devices.envelope import STATEMENT_RECORD
 from hushstream.engine.devices.sealing import SlotPlace
 from hushstream.engine.devices.travelling import place_of, read_slot
 from hushstream.engine.records import InputRecord, TopicPartition
@@ -574,7 +575,9 @@ def _bgt_devices(name: str) -> Variant:
                 slot = {"slot_id": sent.slot_id, "config_digest": agreement.configuration, "round": number}
                 slot["sealed"] = hpke.sealed(content, recipient, info, source.randbytes(32))
                 if number and not person:
-                    loop.log.append("updates", 0, desk.opening or b"")
+                    opening = desk.opening or b""
+                    loop.put("updates", STATEMENT_RECORD, **{**codec.decode(opening)[1], "signature": bytes(64)})
+                    loop.log.append("updates", 0, opening)
                 loop.put("updates", "SealedRatingSlot", **slot)
                 if person % 3 == 0:
                     loop.put("updates", "SealedRatingSlot", **slot)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.role import DeclarationError
 from hushstream.engine.declare.topics import STATEMENTS
-from hushstream.engine.devices.errors import BadModel
+from hushstream.engine.devices.envelope import STATEMENT_RECORD
 from hushstream.engine.devices.recipients import Recipients
 from hushstream.engine.devices.signing import SigningKeys
 from hushstream.engine.devices.travelling import body_bytes, period_of
@@ -17,8 +17,9 @@ from hushstream.systems.bgt import artefacts as ratings
 from hushstream.systems.bgt.deployment import BgtSystem
 from hushstream.systems.bgt.rounds import Round, first_round
 from hushstream.systems.bgt.slots import slot_bytes
-from hushstream.systems.bgt.stated import Statement, version_of
+from hushstream.systems.bgt.stated import signed_round
 from hushstream.systems.p2b.contribution.feature_slots import SLOT_RECORD
+from hushstream.systems.p2b.device.stated import Statement as VisitStatement
 from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.prepared.device_agreement import agreement_of
 
@@ -53,11 +54,11 @@ class Desk(Protocol):
     def record(self, fields: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
         """The record that a slot becomes: its name and fields."""
 
-    def follow(self, statement: bytes, content: bytes) -> None:
-        """Take note of a model whose signature was looked at.
+    def follow(self, fields: Mapping[str, Any]) -> None:
+        """Take note of the model in a `STATEMENT_RECORD`, which may be anybody's.
 
         Raises:
-            BadModel: it could not be of this deployment.
+            BadModel: the aggregator of this deployment has not signed it.
         """
 
 
@@ -81,8 +82,9 @@ class VisitDesk:
     def record(self, fields: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
         return SLOT_RECORD, fields
 
-    def follow(self, statement: bytes, content: bytes) -> None:
-        """Nothing that a slot depends on is in a model."""
+    def follow(self, fields: Mapping[str, Any]) -> None:
+        """See `Desk.follow`; nothing that a slot depends on is in a model."""
+        VisitStatement.signed_in(fields, self.signing, self.digest)
 
 
 class RatingDesk:
@@ -108,12 +110,9 @@ class RatingDesk:
         named = {"slot_id": fields["report_id"], "config_digest": fields["config_digest"], "round": period_of(fields)}
         return "SealedRatingSlot", {**named, "sealed": fields["sealed"]}
 
-    def follow(self, statement: bytes, content: bytes) -> None:
-        stated = Statement.read(statement)
-        if stated.configuration != self.digest.hex():
-            raise BadModel("model: expected one of this deployment, got another")
-        _, self.asked, opening = version_of(stated, content, self._config)
-        self.opening = None if self.asked is None else codec.encode("RatingRound", opening, self._generation)
+    def follow(self, fields: Mapping[str, Any]) -> None:
+        self.asked, _ = signed_round(fields, self._config, self.digest, self.signing)
+        self.opening = None if self.asked is None else codec.encode(STATEMENT_RECORD, fields, self._generation)
 
 
 def desk_of(system: System, schema_generation: int) -> Desk:

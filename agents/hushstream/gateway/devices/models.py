@@ -32,8 +32,7 @@ class SignedModels:
             version, number = fields["version"], fields["signing_key"]
             if fields["config_digest"] != desk.digest or version <= self._version:
                 return
-            desk.signing.verify(version, number, fields["signature"], fields["statement"])
-            desk.follow(fields["statement"], fields["content"])
+            desk.follow(fields)
         except (CodecError, BadModel):
             return
         body = ModelBody(

@@ -80,6 +80,20 @@ class Statement:
             raise BadModel("model: expected a statement's own keys, each of its type, got others")
         return cls(**values)
 
+    @classmethod
+    def signed_in(cls, fields: Mapping[str, Any], keys: SigningKeys, digest: bytes) -> Self:
+        """What the fields of a `STATEMENT_RECORD` state, where the aggregator of a deployment has signed it.
+
+        Raises:
+            BadModel: it has not, or of another deployment or version.
+        """
+        keys.verify(fields["version"], fields["signing_key"], fields["signature"], fields["statement"])
+        stated = cls.read(fields["statement"])
+        # A signed statement under another number would keep all that are between from being read.
+        if (stated.configuration, stated.version) != (digest.hex(), fields["version"]):
+            raise BadModel("model: expected a statement of this deployment and version, got another")
+        return stated
+
     def require_content(self, content: bytes, wanted: int) -> None:
         """Refuse a content of another length, or another one than was stated.
 

@@ -98,7 +98,8 @@ class SigningKeys:
 
     def at(self, version: int) -> int:
         """Which key signs a version, by its number among them."""
-        return max(number for number, key in enumerate(self.keys) if key.from_version <= version)
+        # An unsigned statement may name any version, one below 0 too.
+        return max((number for number, key in enumerate(self.keys) if key.from_version <= version), default=0)
 
     def verify(self, version: int, number: int, signature: bytes, statement: bytes) -> None:
         """Refuse a statement that is not signed by the key of its version.

@@ -83,8 +83,9 @@ _FACTS = (
     Fact(
         "devices_ended",
         1.0,
-        "Whoever may write the collector's input ends rounds (`SlotClient.end_round`). A slot that comes after the end "
-        "counts for nothing, and spends its user's part in that round all the same.",
+        "Whoever may write the collector's input ends rounds (`SlotClient.end_round`), and begins none: the collector "
+        "opens only what the aggregator has signed. A slot that comes after the end counts for nothing, and spends its "
+        "user's part in that round all the same.",
         DEVICES,
     ),
 )
