@@ -183,11 +183,11 @@ def read_model(body: bytes) -> ModelBody:
         SigningKey(public, version, _vouched(place, signed))
         for place, (public, version, signed) in enumerate(reader.entries(_SIGNING))
     ]
-    sealing = [
-        Recipient(public, vouch, period, _vouched(place, signed))
-        for place, (public, vouch, period, signed) in enumerate(reader.entries(_SEALING))
-    ]
     try:
+        sealing = [
+            Recipient(public, vouch, period, _vouched(place, signed))
+            for place, (public, vouch, period, signed) in enumerate(reader.entries(_SEALING))
+        ]
         keys = SigningKeys(tuple(signing)), Recipients(tuple(sealing))
     except BadSeal as error:
         raise BadModel(f"model: {error}") from None
