@@ -31,7 +31,6 @@ from hushstream.engine.devices.signing import Signer, SigningKeys
 from hushstream.engine.devices.travelling import place_of, read_slot
 from hushstream.engine.records import InputRecord
 from hushstream.engine.values import ConfigurationError
-from hushstream.gateway.devices.desks import RatingDesk
 from hushstream.gateway.devices.gateway import DeviceGateway, SlotWriter, device_log
 from hushstream.gateway.devices.models import SignedModels
 from hushstream.gateway.settings import DevicesSettings, GatewaySettings
@@ -44,6 +43,8 @@ from hushstream.replay.bench.processes import started
 from hushstream.replay.runners.direct import DirectDriver
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec
+from hushstream.systems.bgt.artefacts import agreement_of
+from hushstream.systems.bgt.desk import RatingDesk
 from hushstream.systems.bgt.edge.agent import Sent
 from hushstream.systems.bgt.edge.agreement import Agreement
 from hushstream.systems.bgt.edge.device import RatingDevice
@@ -79,7 +80,7 @@ class Deployed:
         self.agreement = Agreement.read((folder / "agreement.json").read_bytes())
         self.log = MemoryLog(lambda: NOW_MS)
         self.driver = DirectDriver(self.log, all_machines(self.system, self.keys), bytes(32))
-        self.desk = RatingDesk(self.system.core, 1)
+        self.desk = RatingDesk(self.system.core, agreement_of(self.system.core), 1)
         self.models = SignedModels(self.desk)
         self.writer = SlotWriter(self, self.desk)
         self._told = {"statements": 0, "models": 0, "rounds": 0}

@@ -11,7 +11,7 @@ import json
 import struct
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from hushstream.engine.devices.errors import BadModel, BadSeal
 from hushstream.engine.devices.recipients import VOUCH_KEY_BYTES, Recipient, Recipients
@@ -113,6 +113,15 @@ class Statement:
         return {**named, "statement": statement, "signature": signature, "content": content}
 
 
+class Keyed(Protocol):
+    """A deployment with keys that devices go by; without devices it has none."""
+
+    @property
+    def sealing(self) -> Recipients | None: ...
+    @property
+    def signing(self) -> SigningKeys | None: ...
+
+
 class ModelBody(NamedTuple):
     """What `GET /v1/model` answers with.
 
@@ -130,6 +139,14 @@ class ModelBody(NamedTuple):
     signing: SigningKeys
     sealing: Recipients
     content: bytes
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any], system: Keyed) -> Self:
+        """What a `STATEMENT_RECORD` is served as, by a deployment that devices take part in."""
+        assert system.signing is not None
+        assert system.sealing is not None
+        signed = fields["statement"], fields["signing_key"], fields["signature"]
+        return cls(*signed, system.signing, system.sealing, fields["content"])
 
     @property
     def head(self) -> bytes:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
-from hushstream.engine.declare.artefacts import Artefacts, Given
+from hushstream.engine.declare.artefacts import Artefacts, Given, PublishedKey
 from hushstream.engine.devices.errors import DeviceError
 from hushstream.engine.devices.recipients import Recipients
 from hushstream.engine.devices.signing import SigningKeys
@@ -59,30 +60,16 @@ def read_signing(artefacts: Artefacts) -> SigningKeys:
     return _read(artefacts, SIGNING, "the aggregator's public keys", SigningKeys)
 
 
-def publish_sealing(artefacts: Artefacts, ring: KeyRing, from_period: int) -> tuple[bytes, bytes]:
-    """The public half of the key file's current sealing key beside the earlier ones, for slots from a period on.
+def keys_published(period_ms: Callable[[Any], int] | None) -> tuple[PublishedKey, PublishedKey]:
+    """How a later sealing key and a later signing key are added to those that are published.
 
     Args:
-        artefacts: what is published.
-        ring: the sealing key's file, which still holds the key before it.
-        from_period: when every learner has read the new file.
-
-    Returns:
-        The new file, and the public half.
-
-    Raises:
-        ConfigurationError: it is published already, the key before it is not at hand, or the period is not later.
+        period_ms: see `PublishedKey`, of the sealing key; a signing key is for models from a version on.
     """
-    return _with_next(read_sealing(artefacts), artefacts.path(SEALING), ring, from_period)
-
-
-def publish_signing(artefacts: Artefacts, ring: KeyRing, from_version: int) -> tuple[bytes, bytes]:
-    """As `publish_sealing`, of the signing key, for models from a version on.
-
-    Raises:
-        ConfigurationError: no models are signed here; or as there.
-    """
-    return _with_next(read_signing(artefacts), artefacts.path(SIGNING), ring, from_version)
+    return (
+        PublishedKey(SEALING_ZONE, SEALING, "slots are sealed to", period_ms, partial(_publish, SEALING, read_sealing)),
+        PublishedKey(SIGNING_ZONE, SIGNING, "models are signed with", None, partial(_publish, SIGNING, read_signing)),
+    )
 
 
 def _read(artefacts: Artefacts, file: str, what: str, keys: type[Keys]) -> Keys:
@@ -95,11 +82,31 @@ def _read(artefacts: Artefacts, file: str, what: str, keys: type[Keys]) -> Keys:
         raise ConfigurationError(f"{where}: {error}") from None
 
 
-def _with_next(keys: Recipients | SigningKeys, where: str, ring: KeyRing, number: int) -> tuple[bytes, bytes]:
+def _publish(
+    file: str,
+    read: Callable[[Artefacts], Recipients | SigningKeys],
+    artefacts: Artefacts,
+    ring: KeyRing,
+    number: int,
+) -> tuple[bytes, bytes]:
+    """The public half of a key file's current key beside the earlier ones, for slots or models from a number on.
+
+    Args:
+        file, read: of the published keys.
+        artefacts: what is published.
+        ring: the key file, which still holds the key before it.
+        number: a period when every learner has read the new file, or a version that is not made yet.
+
+    Returns:
+        The new file, and the public half.
+
+    Raises:
+        ConfigurationError: it is published already, the key before it is not at hand, or the number is not later.
+    """
     try:
-        made = keys.followed_by(ring.of(ring.current), number, ring.kept())
+        made = read(artefacts).followed_by(ring.of(ring.current), number, ring.kept())
     except DeviceError as error:
-        raise ConfigurationError(f"{where}: {error}") from None
+        raise ConfigurationError(f"{artefacts.path(file)}: {error}") from None
     return _file(made), made.keys[-1].public_key
 
 
