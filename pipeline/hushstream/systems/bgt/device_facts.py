@@ -6,22 +6,21 @@ from collections.abc import Sequence
 
 from hushstream.engine.declare.declaration import DEVICES, Fact
 from hushstream.engine.devices.travelling import body_bytes
+from hushstream.privacy.amounts import duration_text
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.rounds import ROUNDS
 from hushstream.systems.bgt.slots import slot_bytes
 
-_HOUR_SECONDS = 3600
-
 
 def device_facts(config: BgtConfig) -> Sequence[Fact]:
     """Lines for whoever answers for users' privacy."""
-    size, hours = body_bytes(slot_bytes(config)), config.settle_seconds / _HOUR_SECONDS
+    size, wait = body_bytes(slot_bytes(config)), duration_text(config.settle_seconds)
     return (
         Fact(
             "devices_send",
             size,
             f"What leaves a device: one slot in each of {ROUNDS} rounds, of {size} bytes each, whatever is in it; and "
-            f"requests for the model, which is the same for everybody. A slot leaves within {hours:,.4g} hours of when "
+            f"requests for the model, which is the same for everybody. A slot leaves within {wait} of when "
             "the device learned of the round, at a time that a coin draws, or when the device next runs. There is no "
             "cookie, no credential and no id but the slot's, used once.",
             DEVICES,
@@ -36,7 +35,9 @@ _FACTS = (
         1.0,
         "Who sees what of a device: the gateway an address, a time, an opaque id and a round, and never what a slot "
         "holds; the broker's operator sealed slots of one size; who has the collector's sealing key what a slot holds, "
-        "without an address; who has both sides puts them together. Ratings and predictions stay on the device.",
+        "without an address; who has both sides puts them together. How long a device takes between the answer to its "
+        "request for the model and its slot grows with how many ratings it holds: an application that calls fetch and "
+        "send apart, in place of sync, hides that. Ratings and predictions stay on the device.",
         DEVICES,
     ),
     Fact(
