@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from hushstream.engine.devices.errors import BadSeal
-from hushstream.engine.devices.sealing import ContentOpener, SlotPlace, require_public_key
+from hushstream.engine.devices.sealing import ContentOpener, Opener, SlotPlace, require_public_key
 from hushstream.engine.devices.vouching import PublicKeys
 from hushstream.privacy.encoding import encode
 from hushstream.privacy.keys import Key
@@ -81,22 +81,6 @@ class Recipients(PublicKeys[Recipient]):
     def at(self, period: int) -> bytes:
         """The public key that slots of a report period are sealed to."""
         return self.keys[self.number_at(period)].public_key
-
-
-class Opener(Protocol):
-    """Opens what was sealed to one sealing key.
-
-    Attributes:
-        public_key: of that key, for all to know.
-    """
-
-    public_key: bytes
-
-    def __init__(self, key: Key) -> None:
-        """Derive what opens from the sealing key."""
-
-    def open(self, sealed: bytes, place: SlotPlace) -> bytes:
-        """The content of a sealed slot; raises `BadSeal`."""
 
 
 class Openers:

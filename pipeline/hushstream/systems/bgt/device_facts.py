@@ -35,9 +35,7 @@ _FACTS = (
         1.0,
         "Who sees what of a device: the gateway an address, a time, an opaque id and a round, and never what a slot "
         "holds; the broker's operator sealed slots of one size; who has the collector's sealing key what a slot holds, "
-        "without an address; who has both sides puts them together. How long a device takes between the answer to its "
-        "request for the model and its slot grows with how many ratings it holds: an application that calls fetch and "
-        "send apart, in place of sync, hides that. Ratings and predictions stay on the device.",
+        "without an address; who has both sides puts them together. Ratings and predictions stay on the device.",
         DEVICES,
     ),
     Fact(
