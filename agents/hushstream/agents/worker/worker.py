@@ -269,8 +269,10 @@ class RoleWorker:
     async def _on_partitions_revoked(self, app: Any, revoked: Iterable[Any], **_: Any) -> None:
         """The group's protocol is eager: all partitions go, and some come back."""
         if not self._stopping:
+            held = len(self._homes.drivers)
             await self._homes.on_revoked(snapshot=False)
-            collect_whole()
+            if held:
+                collect_whole()
 
     async def _watch_app(self, started: asyncio.Task[None]) -> None:
         """End the worker when Faust's own services crash."""
