@@ -25,6 +25,7 @@ import time
 import urllib.request
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ PATIENCE_SECONDS = 120.0
 ON_THEIR_WAY = 20_000
 """Records that are being sent when the broker stops, so that some journal waits for it."""
 STOPPED_SECONDS = 90.0
+WAITING_SECONDS = 8.0
 BACKLOG = 60_000
 """Contexts, and as many clicks, of each partition: more than learners fold before it is seen that they lie there."""
 AT_ONCE = 4000
@@ -74,6 +76,8 @@ NOT_LIVE: Mapping[str, str] = {
     "GatewayFailing": _NO_GATEWAY,
     "GatewayOverloaded": _NO_GATEWAY,
     "GatewaySlow": _NO_GATEWAY,
+    "AuditorBehind": "no auditor runs here",
+    "PublishedBytesDiffer": "no auditor runs here, and it takes a record of whoever holds the zone's key",
     "DecisionsSlow": "needs a minute's load that one machine does not bear",
     "ModelStale": "looks at a day",
     "ModelNotAdopted": "needs a learner that folds and hears no model: both come over one connection",
@@ -195,18 +199,32 @@ async def _starved(*learners: Learner) -> None:
             await asyncio.sleep(seconds)
 
 
-async def broker_stopped(scene: Scene) -> None:
+async def broker_stopped(ports: Sequence[int], scene: Scene) -> None:
     """A broker that keeps its connections and answers nothing, while records are on their way."""
     sending = asyncio.create_task(_send(scene, contexts_of("late", ON_THEIR_WAY)))
     await _journaled(scene, partition_of("late", PARTITIONS))
     pid = int((scene.kafka / "broker-1" / "pid").read_text(encoding="utf-8"))
-    os.kill(pid, signal.SIGSTOP)
     try:
+        while True:
+            os.kill(pid, signal.SIGSTOP)
+            await asyncio.sleep(WAITING_SECONDS)
+            if sending.done() or any([await asyncio.to_thread(_waits, port) for port in ports]):
+                break
+            # Nothing was on its way at that moment.
+            os.kill(pid, signal.SIGCONT)
+            await asyncio.sleep(WAITING_SECONDS)
         await asyncio.sleep(STOPPED_SECONDS)
     finally:
         os.kill(pid, signal.SIGCONT)
     await sending
     await scene.questions.dark_since(time.monotonic())
+
+
+def _waits(port: int) -> bool:
+    """Whether the learner whose metrics are on a port waits for a journal record that it has sent."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    return any(line.startswith("hushstream_append_wait_seconds") and float(line.split()[-1]) > 0 for line in lines)
 
 
 async def _send(scene: Scene, contexts: Sequence[bytes]) -> None:
@@ -280,13 +298,16 @@ async def drill(kafka: Path, bootstrap: str, folder: Path, words: Sequence[str])
             await small.end()
             await scene.second.start()
 
+        shown = [port for name, port in ports.items() if name.endswith("learner public")]
         causes = (
             Cause("garbage, and clicks that never come", ["DeadLettersRising", "WaitsInVain"], bad_records, nothing),
             Cause("a foreign writer on a journal", ["ForeignRecords"], foreign_journal, nothing),
             Cause("the only shuffler killed", ["WorkerDown", "RoleAbsent"], shuffler_killed, shuffler_back),
             Cause("a state disk that is nearly full", ["StateDiskFull"], cramped, second_back),
             Cause("a backlog of a minute", ["LagHigh", "ClicksLagHigh"], backlog, nothing),
-            Cause("a broker that hangs", ["AppendsStuck", "BrokerUnreachable"], broker_stopped, nothing),
+            Cause(
+                "a broker that hangs", ["AppendsStuck", "BrokerUnreachable"], partial(broker_stopped, shown), nothing
+            ),
             Cause("inputs deleted unread", ["PartitionStopped", "PartitionsNotRun"], inputs_lost, nothing),
             Cause("a topic deleted", ["ExitReason"], topic_deleted, nothing),
         )

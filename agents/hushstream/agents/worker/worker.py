@@ -316,8 +316,7 @@ class RoleWorker:
                 )
 
     async def _watch_seats(self) -> None:
-        cluster, group = self._settings.cluster, self._settings.group
-        await watch_seats(self._seat, partial(let_go, cluster, group))
+        await watch_seats(self._seat, partial(let_go, self._settings.cluster, self._settings.group))
 
     async def _watch_topics(self) -> None:
         """Say that a topic was deleted: fetches and sends only fail for it, as they do when a broker is away."""

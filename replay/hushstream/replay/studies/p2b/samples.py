@@ -37,8 +37,7 @@ def sample(
     config = parse_config(_config("sizes", world, more))
     # A deployment has no second arm, whose interactions travel in clear.
     system = prepare(folder, config, public_dataset=_DATASET, non_private_arm=False)
-    loop = ClosedLoop(world, Plan(users, 0, ("cold",), in_flight=64))
-    return Sample(system, users * world.rounds, loop.run)
+    return Sample(system, users * world.rounds, ClosedLoop(world, Plan(users, 0, ("cold",), in_flight=64)).run)
 
 
 def live(folder: Path, users: int, pace: float) -> Sample:
