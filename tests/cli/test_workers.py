@@ -68,6 +68,14 @@ def test_what_is_said_goes_before(cli, told, prepared):
     assert (found.gather_milliseconds, found.state_bytes_per_second) == (2, 4096)
 
 
+def test_a_supervisor_says_the_words_of_a_refusal_by_the_environment(cli, told, prepared, monkeypatch):
+    monkeypatch.setenv("HUSHSTREAM_ACCEPT_LOSS", "0:contexts/0:1200-1340 1:contexts/1:1180-1322")
+    assert cli("worker", "learner", "-d", prepared).code == 0
+    monkeypatch.setenv("HUSHSTREAM_ACCEPT_LOSS", "")
+    assert cli("worker", "learner", "-d", prepared).code == 0
+    assert [one.accept_loss for one in told] == [("0:contexts/0:1200-1340", "1:contexts/1:1180-1322"), ()]
+
+
 def test_a_command_has_the_defaults_of_its_settings(monkeypatch):
     def shown():
         return {option: parameter.default for option, parameter in inspect.signature(workers.worker).parameters.items()}

@@ -31,8 +31,8 @@ app = typer.Typer(
 )
 
 
-_YOUNG_OBJECTS = 100_000
-"""So many new objects are there before Python looks for cycles among them."""
+_YOUNG_OBJECTS = 200_000
+"""So many new objects are there before Python looks for cycles among them; imports of a worker make 150,000."""
 
 
 def _show_version(asked: bool) -> None:

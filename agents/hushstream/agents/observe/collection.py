@@ -24,10 +24,11 @@ _NEVER = 1 << 30
 async def collect_in_steps() -> None:
     """Take over from Python's own full collections, until cancelled."""
     with no_full_collections():
+        # Imports leave 60 objects of 150,000 as garbage; to look for them took a tenth of a worker's start.
         while True:
-            gc.collect()
             gc.freeze()
             await asyncio.sleep(STEP_SECONDS)
+            gc.collect()
 
 
 @contextlib.contextmanager

@@ -269,8 +269,10 @@ class RoleWorker:
     async def _on_partitions_revoked(self, app: Any, revoked: Iterable[Any], **_: Any) -> None:
         """The group's protocol is eager: all partitions go, and some come back."""
         if not self._stopping:
+            held = len(self._homes.drivers)
             await self._homes.on_revoked(snapshot=False)
-            collect_whole()
+            if held:
+                collect_whole()
 
     async def _watch_app(self, started: asyncio.Task[None]) -> None:
         """End the worker when Faust's own services crash."""
@@ -314,8 +316,7 @@ class RoleWorker:
                 )
 
     async def _watch_seats(self) -> None:
-        cluster, group = self._settings.cluster, self._settings.group
-        await watch_seats(self._seat, partial(let_go, cluster, group))
+        await watch_seats(self._seat, partial(let_go, self._settings.cluster, self._settings.group))
 
     async def _watch_topics(self) -> None:
         """Say that a topic was deleted: fetches and sends only fail for it, as they do when a broker is away."""

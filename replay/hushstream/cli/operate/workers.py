@@ -83,7 +83,7 @@ def worker(
     accept_loss: Annotated[
         list[str] | None,
         typer.Option(
-            help="Go on with a journal that its marks refuse, at the price that the refusal names; repeatable."
+            envvar="HUSHSTREAM_ACCEPT_LOSS", help="Word of a refusal, whose price is accepted by it; repeatable."
         ),
     ] = None,
     group: Annotated[str | None, typer.Option(help="Consumer group (default: NAME.ROLE).")] = None,

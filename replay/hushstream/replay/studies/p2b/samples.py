@@ -34,9 +34,10 @@ def sample(
         "slot": {"after_interactions": world.rounds},
         "release": {"window_units": window_slots},
     }
-    system = prepare(folder, parse_config(_config("sizes", world, more)), public_dataset=_DATASET)
-    loop = ClosedLoop(world, Plan(users, 0, ("cold",), in_flight=64))
-    return Sample(system, users * world.rounds, loop.run)
+    config = parse_config(_config("sizes", world, more))
+    # A deployment has no second arm, whose interactions travel in clear.
+    system = prepare(folder, config, public_dataset=_DATASET, non_private_arm=False)
+    return Sample(system, users * world.rounds, ClosedLoop(world, Plan(users, 0, ("cold",), in_flight=64)).run)
 
 
 def live(folder: Path, users: int, pace: float) -> Sample:
