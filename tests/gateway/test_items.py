@@ -93,7 +93,7 @@ def test_a_stated_baseline_that_is_no_item_yet_is_nobody_s_fault(
 
     answered(tmp_path, play, baseline="socks")
     assert [one.getMessage() for one in caplog.records if "baseline" in one.getMessage()] == [
-        "baseline: expected the id of an item, got one that is none; requests go without until it is"
+        "baseline: expected the id of an item; requests have no default baseline until there is one"
     ]
 
 
