@@ -5,12 +5,19 @@ from __future__ import annotations
 import os
 import random
 import stat
+import subprocess
+import sys
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hushstream.edge import Answer, DeviceDriver, Transport
+from hushstream.edge.driving import LONGEST_WAIT_MS
+from hushstream.engine.devices.errors import DeviceError
+from hushstream.engine.devices.travelling import period_of, read_slot
+from hushstream.systems.p2b.device.device import Device
 from hushstream.systems.p2b.prepared.device_agreement import agreement_of
 
 DAY_SECONDS = 86_400
@@ -21,15 +28,15 @@ class Killed(BaseException):
 
 
 class Gateway(Transport):
-    """Takes slots and offers a model; nobody reaches it over a network."""
+    """Takes slots, but for `refusals` first, and offers a model; nobody reaches it over a network."""
 
     def __init__(self, model: bytes) -> None:
         super().__init__("http://localhost")
-        self.model, self.slots = model, list[bytes]()
+        self.model, self.slots, self.refusals = model, list[bytes](), list[Answer]()
 
     def send_slot(self, body: bytes) -> Answer:
         self.slots.append(body)
-        return Answer(204, {}, b"")
+        return self.refusals.pop(0) if self.refusals else Answer(204, {}, b"")
 
     def fetch_model(self, tag: str | None) -> Answer:
         return Answer(200 if tag is None else 304, {}, self.model)
@@ -86,24 +93,85 @@ def test_killed_at_any_writing_it_hands_in_one_slot_of_one_content(
         gateway.slots.clear()
         life.where[1].unlink(missing_ok=True)
         monkeypatch.setattr(Path, "replace", killing)
+        driver = None
         try:
-            life.live(life.driver(), random.Random(1), 5, "first")
+            driver = life.driver()
+            life.live(driver, random.Random(1), 5, "first")
         except Killed:
             is_killed = True
+        if driver is not None:
+            driver._lock.close()  # as the end of its process does
         monkeypatch.undo()
-        life.live(life.driver(), random.Random(2), 8, "second")
+        with life.driver() as driver:
+            life.live(driver, random.Random(2), 8, "second")
         life.now += DAY_SECONDS
-        life.driver().sync()
+        with life.driver() as driver:
+            driver.sync()
         assert len(set(gateway.slots)) == 1, f"killed at writing {at}"
         resent += len(gateway.slots) > 1
     assert at > 15, "writings of a life that is not killed"
     assert resent, "the crash between a slot and the note that it was handed in"
 
 
+def test_no_work_on_what_a_device_holds_stands_between_two_of_its_requests(
+    life: Life, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever sees the requests' times would see how long that work took, and from it how much a device holds."""
+    driver, done = life.driver(), list[str]()
+    for number in range(10):
+        driver.decide(f"visit-{number}", {"country": "fr"})
+    life.now += DAY_SECONDS
+
+    def noted(owner: Any, name: str) -> None:
+        call = getattr(owner, name)
+
+        def noting(*arguments: Any) -> Any:
+            done.append(name)
+            return call(*arguments)
+
+        monkeypatch.setattr(owner, name, noting)
+
+    for name in ("outgoing", "take", "dump"):
+        noted(driver.device, name)
+    for name in ("send_slot", "fetch_model"):
+        noted(gateway, name)
+    driver.sync()
+    assert done == ["outgoing", "dump", "send_slot", "fetch_model", "take", "outgoing", "dump"]
+    assert (driver.device.version, len(gateway.slots)) == (1, 1)
+    driver.close()
+
+
+def test_a_slot_of_another_period_than_the_gateways_is_sealed_again_written_and_sent_after_a_wait(
+    life: Life, gateway: Gateway
+) -> None:
+    driver = life.driver()
+    for number in range(10):
+        driver.decide(f"visit-{number}", {"country": "fr"})
+    life.now += DAY_SECONDS
+    date = {"date": formatdate(life.now + 5 * DAY_SECONDS, usegmt=True), "content-type": "application/problem+json"}
+    gateway.refusals = [Answer(422, date, b'{"code": "stale-period"}')] * 2
+    driver.sync()
+    driver.sync()
+    assert len(gateway.slots) == 1, "it waits"
+    life.now += LONGEST_WAIT_MS / 1000
+    written = Device.load(driver.agreement, life.where[1].read_bytes(), random.Random(9).randbytes)
+    assert written.outgoing(int(life.now * 1000)) == driver.device.outgoing(int(life.now * 1000))
+    driver.sync()
+    first, second = (read_slot(body, driver.agreement.body_bytes) for body in gateway.slots)
+    assert period_of(second) == period_of(first) + 5
+    assert first["report_id"] == second["report_id"]
+    assert driver.faults == ["stale-period"], "once"
+    life.now += LONGEST_WAIT_MS / 1000
+    driver.sync()
+    assert len(gateway.slots) == 2
+    driver.close()
+
+
 def test_a_state_is_its_owners_alone_whatever_lies_where_it_is_written(life: Life, tmp_path: Path) -> None:
     (tmp_path / ".state.new").write_bytes(b"")
     (tmp_path / ".state.new").chmod(0o644)
-    life.live(life.driver(), random.Random(1), 1, "life")
+    with life.driver() as driver:
+        life.live(driver, random.Random(1), 1, "life")
     assert stat.S_IMODE((tmp_path / "state").stat().st_mode) == 0o600
 
 
@@ -129,7 +197,8 @@ def test_a_loss_of_power_behind_a_slot_does_not_bring_the_file_before_it_back(
     monkeypatch.setattr(os, "fsync", syncing)
     monkeypatch.setattr(Path, "replace", putting)
     monkeypatch.setattr(gateway, "send_slot", sending)
-    life.live(life.driver(), random.Random(1), 8, "life")
+    with life.driver() as driver:
+        life.live(driver, random.Random(1), 8, "life")
     assert seen == [0]
 
 
@@ -137,7 +206,44 @@ def test_what_was_not_written_is_forgotten_and_nothing_else(life: Life) -> None:
     with life.driver() as driver:
         driver.decide("written", {})
     driver.decide("lost", {})
-    again = life.driver()
-    assert again.device.dump() != driver.device.dump()
-    assert again.decide("written", {}).repeated
-    assert not again.decide("lost", {}).repeated
+    with life.driver() as again:
+        assert again.device.dump() != driver.device.dump()
+        assert again.decide("written", {}).repeated
+        assert not again.decide("lost", {}).repeated
+
+
+def test_a_state_is_one_drivers_until_that_is_closed(life: Life) -> None:
+    first = life.driver()
+    with pytest.raises(DeviceError, match="one driver at a time"):
+        life.driver()
+    first.decide("visit", {})
+    first.close()
+    with life.driver() as second:
+        assert second.decide("visit", {}).repeated
+        with pytest.raises(DeviceError, match="not closed"):
+            first.sync()
+    life.where[1].write_bytes(b"")
+    with pytest.raises(DeviceError, match="expected what a device wrote"):
+        life.driver()
+    life.where[1].unlink()
+    life.driver().close()
+
+
+_HOLDS = """
+import sys
+from hushstream.edge import DeviceDriver
+driver = DeviceDriver(*sys.argv[1:], "http://localhost")
+print("holds", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_process_that_was_killed_leaves_its_state_to_the_next(life: Life) -> None:
+    command = [sys.executable, "-c", _HOLDS, *map(str, life.where)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"holds\n"
+        with pytest.raises(DeviceError, match="one driver at a time"):
+            life.driver()
+        process.kill()
+    life.driver().close()

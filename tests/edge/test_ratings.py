@@ -21,13 +21,13 @@ from hushstream.agents.worker.deployment import KEYS, KeySource, artefacts_of, p
 from hushstream.agents.worker.roles import all_machines
 from hushstream.broker import EmbeddedBroker
 from hushstream.client.slots import RoundOver, SlotClient, connect_slots
-from hushstream.edge import Transport
+from hushstream.edge import Answer, Transport
 from hushstream.edge.ratings import RatingDriver
 from hushstream.engine.devices.envelope import ModelBody, read_model
 from hushstream.engine.devices.errors import BadAgreement, BadModel, DeviceError, OlderModel, WeakerAgreement
 from hushstream.engine.devices.sealing import SEALING_BYTES, ContentOpener
 from hushstream.engine.devices.signing import Signer
-from hushstream.engine.devices.travelling import place_of, read_slot
+from hushstream.engine.devices.travelling import period_of, place_of, read_slot
 from hushstream.engine.values import ConfigurationError
 from hushstream.gateway.devices.desks import RatingDesk
 from hushstream.gateway.devices.gateway import DeviceGateway, SlotWriter, device_log
@@ -261,6 +261,42 @@ def test_a_slot_of_a_round_that_is_over_is_dropped_and_the_next_one_answered(dep
     assert not deployed.desk.is_stale(fields, NOW_MS)
 
 
+def test_the_slot_that_a_new_model_asks_for_has_its_delay_from_then_on_and_leaves_by_a_later_call(
+    deployed: Deployed, tmp_path: Path
+) -> None:
+    class Gateway(Transport):
+        """Its slots are counted by their round alone."""
+
+        def __init__(self) -> None:
+            super().__init__("http://localhost")
+            self.rounds = list[int]()
+
+        def send_slot(self, body: bytes) -> Answer:
+            self.rounds.append(period_of(read_slot(body, deployed.agreement.body_bytes)))
+            return Answer(204, {}, b"")
+
+        def fetch_model(self, tag: str | None) -> Answer:
+            body = deployed.models.body
+            is_new = body is not None and tag != read_model(body).tag
+            return Answer(200, {}, body) if is_new else Answer(304, {}, b"")
+
+    gateway, now = Gateway(), [NOW_MS / 1000]
+    driver = RatingDriver(deployed.folder / "agreement.json", tmp_path / "state", gateway, clock=lambda: now[0])
+    driver.rate([1, 2], [5.0, 2.0])
+    driver.sync()
+    now[0] += 3600
+    asyncio.run(play_rounds(deployed, rated(deployed.agreement, 3), 1))
+    driver.sync()
+    assert (gateway.rounds, driver.device.version) == ([0], 1)
+    due = driver.device.next_ms()
+    assert due is not None
+    assert 0 <= due - now[0] * 1000 < HOUR_MS
+    now[0] = due / 1000
+    driver.sync()
+    driver.close()
+    assert gateway.rounds == [0, 1]
+
+
 def test_a_device_goes_by_the_agreement_that_it_has(deployed: Deployed, tmp_path: Path) -> None:
     stronger = Deployed(tmp_path / "stronger", privacy={"epsilon": 5.0}).agreement
     weaker = Deployed(tmp_path / "weaker", privacy={"epsilon": 12.0}).agreement
@@ -443,10 +479,11 @@ def test_devices_gateway_collector_and_aggregator_as_they_are_deployed(tmp_path:
             async with connect_slots(broker.bootstrap, folder) as client:
                 for round_number in range(2):
                     for _ in range(2):  # the first learns of the round, the second comes when its time has come
-                        drivers = [driver(number) for number in range(8)]
-                        await asyncio.gather(*(asked(threads, one.sync) for one in drivers))
+                        with contextlib.ExitStack() as opened:
+                            drivers = [opened.enter_context(driver(number)) for number in range(8)]
+                            await asyncio.gather(*(asked(threads, one.sync) for one in drivers))
+                        assert not any(one.faults for one in drivers)
                         offset[0] += 2 * 3600.0
-                    assert not any(one.faults for one in drivers)
                     await client.end_round(round_number)
                     waiting = Patience(90.0)
                     while True:
@@ -456,10 +493,11 @@ def test_devices_gateway_collector_and_aggregator_as_they_are_deployed(tmp_path:
                             break
                         assert not waiting.over, "no model was signed in time"
                         await asyncio.sleep(0.2)
-            for one in [driver(number) for number in range(8)]:
-                await asked(threads, one.sync)
-                assert one.device.version == 2
-                assert len(one.predict([1, 2])) == 2
+            for number in range(8):
+                with driver(number) as one:
+                    await asked(threads, one.sync)
+                    assert one.device.version == 2
+                    assert len(one.predict([1, 2])) == 2
             await stack.aclose()
             copy = await copy_async(connection, system.partitions)
         checked = verify(copy, system, keys, ("collector", "aggregator"))

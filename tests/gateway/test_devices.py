@@ -257,12 +257,13 @@ def test_a_driver_hands_in_its_slot_through_a_restart(tmp_path):
             first = driver()
             item = first.decide("visit", {"country": "fr"}).arm
             first.shown("visit", item)
-            first.flush()
+            first.close()
             offset[0] = 0.0
-            again = driver()
-            await asyncio.to_thread(again.sync)
+            with driver() as again:
+                await asyncio.to_thread(again.sync)
             assert len(await place.reports()) == 1
-            await asyncio.to_thread(driver().sync)
+            with driver() as last:
+                await asyncio.to_thread(last.sync)
             assert len(await place.reports()) == 1
             assert (again.faults, again.device.next_ms()) == ([], None)
             assert (tmp_path / "state").stat().st_mode & 0o077 == 0

@@ -6,7 +6,8 @@
     driver.reward("visit-1", choice.arm, 1.0)
     driver.sync()
 
-`sync` and `flush` write the state. It needs numpy and cryptography, and nothing else.
+`sync`, `flush` and `close` write the state, which is one driver's at a time. It needs numpy and cryptography, and
+nothing else.
 ``deploy/docs/reference/edge-transport.md`` has what leaves a device.
 """
 

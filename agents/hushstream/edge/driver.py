@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping
 from typing import Any
 
 from hushstream.edge.driving import Driver
-from hushstream.engine.devices.kept import Outgoing
 from hushstream.feedback.join import JoinOutcome
 from hushstream.systems.p2b.device.agreement import Agreement
 from hushstream.systems.p2b.device.device import Device
@@ -15,7 +13,9 @@ from hushstream.systems.p2b.edge.terms import Choice
 
 
 class DeviceDriver(Driver[Device]):
-    """One user's device, on one machine. One process at a time; not thread-safe."""
+    """One user's device, on one machine. One at a time on a state; not thread-safe."""
+
+    _agreement, _device = Agreement, Device
 
     @property
     def agreement(self) -> Agreement:
@@ -34,18 +34,10 @@ class DeviceDriver(Driver[Device]):
         """See `Device.reward`."""
         return self.device.reward(event_id, item, reward, self._now_ms())
 
-    def _begun(self, agreed: bytes) -> Device:
-        return Device.begun(Agreement.read(agreed), secrets.token_bytes)
-
-    def _loaded(self, agreed: bytes, known: bytes) -> Device:
-        return Device.load(Agreement.read(agreed), known, secrets.token_bytes)
-
-    def _agreed_anew(self, agreed: bytes, known: bytes) -> Device:
-        return Device.agreed_anew(Agreement.read(agreed), known, secrets.token_bytes)
-
-    def _again(self, report_id: bytes, time_ms: int | None) -> list[Outgoing] | None:
-        """Sealed again for the gateway's time: the clock here is off."""
-        if time_ms is None:
-            return None
+    def _again(self, report_id: bytes, time_ms: int | None) -> bool:
+        """Sealed once more for the gateway's time: the clock here is off."""
+        if time_ms is None or report_id in self._sealed_again:
+            return False
+        self._sealed_again.add(report_id)
         self.device.seal_again(report_id, time_ms)
-        return [one for one in self.device.outgoing(self._now_ms()) if one.report_id == report_id]
+        return True

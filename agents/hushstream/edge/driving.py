@@ -1,24 +1,24 @@
 """Drives a device of any system: its state lies in a file, written before a slot leaves; its clock is this machine's.
 
-What was asked of a device and learned by it is written by `sync` before anything leaves, by `flush`, and at the end of
-a ``with`` block; a crash before that forgets it, and never gives a second slot.
+What was asked of a device and learned by it is written by `sync` before anything leaves, by `flush`, by `close`, and
+at the end of a ``with`` block; a crash before that forgets it, and never gives a second slot.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import secrets
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, BinaryIO, Generic, Protocol, Self, TypeVar
 
 from hushstream.edge.transport import Answer, Transport, Unreachable
-from hushstream.engine.devices.errors import BadAgreement, BadModel
-from hushstream.engine.devices.kept import Outgoing
+from hushstream.engine.devices.errors import BadAgreement, BadModel, DeviceError
+from hushstream.engine.devices.kept import Drawn, Outgoing
 from hushstream.privacy.key_files import sync_folder
 
 FIRST_WAIT_MS, LONGEST_WAIT_MS = 1_000, 600_000
@@ -32,6 +32,18 @@ _FAULTS = frozenset({"bad-slot", "identifying-header", "body-too-large", "unsupp
 
 class Kept(Protocol):
     """What a driver does with a device."""
+
+    @classmethod
+    def begun(cls, agreement: Any, draw: Drawn) -> Self:
+        """One that begins under an agreement."""
+
+    @classmethod
+    def load(cls, agreement: Any, dumped: bytes, draw: Drawn) -> Self:
+        """That of a state; raises `BadAgreement` where that is of another agreement."""
+
+    @classmethod
+    def agreed_anew(cls, agreement: Any, dumped: bytes, draw: Drawn) -> Self:
+        """That of a state, gone over to another agreement."""
 
     @property
     def tag(self) -> str | None:
@@ -53,9 +65,19 @@ class Kept(Protocol):
 DeviceT = TypeVar("DeviceT", bound=Kept)
 
 
-class Driver(ABC, Generic[DeviceT]):
-    """One user's device of any system, on one machine. One process at a time; not thread-safe."""
+class Agrees(Protocol):
+    """The class of a device's agreements."""
 
+    @classmethod
+    def read(cls, content: bytes) -> Any:
+        """An agreement as it is shipped; raises `BadAgreement`."""
+
+
+class Driver(Generic[DeviceT]):
+    """One user's device of any system, on one machine. One at a time on a state; not thread-safe."""
+
+    _agreement: type[Agrees]
+    _device: type[DeviceT]
     device: DeviceT
 
     def __init__(
@@ -79,7 +101,8 @@ class Driver(ABC, Generic[DeviceT]):
         Raises:
             WeakerAgreement: another agreement promises less.
             BadAgreement: it is another one, and ``agree_anew`` is false; or it does not hold together.
-            DeviceError: the state is damaged. Begin anew only if its user may be counted once more.
+            DeviceError: another driver works on the state; or it is damaged. Begin anew only if its user may be counted
+                once more.
         """
         self._path, self._clock = Path(state), clock
         self._transport = gateway if isinstance(gateway, Transport) else Transport(gateway)
@@ -88,37 +111,33 @@ class Driver(ABC, Generic[DeviceT]):
         self.faults: list[str] = []
         """Codes of problems with slots that are kept and not sent again."""
         self._stuck: set[bytes] = set()
+        self._sealed_again: set[bytes] = set()
         self._ended = False
-        agreed = Path(agreement).read_bytes()
+        self._lock = _locked(self._path.with_name(f".{self._path.name}.lock"))
+        try:
+            self.device = self._opened(self._agreement.read(Path(agreement).read_bytes()), agree_anew)
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def _opened(self, agreed: Any, agree_anew: bool) -> DeviceT:
         try:
             known = self._path.read_bytes()
         except FileNotFoundError:
-            self.device = self._begun(agreed)
-            self._write()
-            return
-        try:
-            self.device = self._loaded(agreed, known)
-        except BadAgreement:
-            if not agree_anew:
-                raise
-            self.device = self._agreed_anew(agreed, known)
-            self._write()
+            device = self._device.begun(agreed, secrets.token_bytes)
+        else:
+            try:
+                return self._device.load(agreed, known, secrets.token_bytes)
+            except BadAgreement:
+                if not agree_anew:
+                    raise
+                device = self._device.agreed_anew(agreed, known, secrets.token_bytes)
+        self._write(device)
+        return device
 
-    @abstractmethod
-    def _begun(self, agreed: bytes) -> DeviceT:
-        """A device that begins under an agreement."""
-
-    @abstractmethod
-    def _loaded(self, agreed: bytes, known: bytes) -> DeviceT:
-        """The device of a state; raises `BadAgreement` where that is of another agreement."""
-
-    @abstractmethod
-    def _agreed_anew(self, agreed: bytes, known: bytes) -> DeviceT:
-        """The device of a state that goes over to another agreement."""
-
-    def _again(self, report_id: bytes, time_ms: int | None) -> list[Outgoing] | None:
-        """What to send at once in place of a slot whose period is over; None to send it later."""
-        return None
+    def _again(self, report_id: bytes, time_ms: int | None) -> bool:
+        """Whether a slot that was refused as of another period than the gateway's may be sent by a later `sync`."""
+        return True
 
     def flush(self) -> None:
         """Write what was decided and learned; call it where a visit ends, or `sync`."""
@@ -128,71 +147,59 @@ class Driver(ABC, Generic[DeviceT]):
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.flush()
+        self.close()
+
+    def close(self) -> None:
+        """Write, and leave the state to another driver, as the end of a process does; it writes no more behind that."""
+        with self._lock:
+            self.flush()
 
     def sync(self) -> None:
-        """Fetch a newer model if there is one, and send the slots whose time has come; call it now and then.
+        """Send the slots whose time has come, then fetch a newer model if there is one; call it now and then.
+
+        From the first request to the answer of the last nothing is written, and nothing computed that takes longer the
+        more a device holds: so the times of requests tell nothing of that. A slot that a new model asks for leaves by a
+        later call.
 
         What the gateway does not answer, and what it refuses for now, is tried again by a later call. A model that must
         not be taken is not, and the device goes on with the one that it has. The state is written first, in any case.
         """
-        self.flush()
         now_ms = self._now_ms()
-        if now_ms < self._waits[0]:
+        waits = now_ms < self._waits[0]
+        due = [] if waits or self._ended else self.device.outgoing(now_ms)
+        self._write()
+        if waits:
             return
+        with self._written():
+            found, good = self._asked(one for one in due if one.report_id not in self._stuck)
+            wait = self._waits[1]
+            drawn = max(wait // 2 + secrets.randbelow(wait), self._asked_ms)
+            self._waits = (0, FIRST_WAIT_MS) if good else (now_ms + drawn, min(2 * wait, LONGEST_WAIT_MS))
+            if found is not None and found.status == _OK:
+                with contextlib.suppress(BadModel):
+                    self.device.take(found.body, self._now_ms())
+                    # A slot that it asks for has its delay from now on, not from the next call.
+                    self.device.outgoing(self._now_ms())
+
+    def _asked(self, due: Iterable[Outgoing]) -> tuple[Answer | None, bool]:
+        """What the gateway answers for a model (None: nothing), and whether nothing has to be tried again."""
         self._asked_ms = 0
         try:
-            self.fetch()
-            good = self.send()
+            sent = [self._sent(one) for one in due]
+            return self._transport.fetch_model(self.device.tag), all(sent)
         except Unreachable:
-            good = False
-        wait = self._waits[1]
-        drawn = max(wait // 2 + secrets.randbelow(wait), self._asked_ms)
-        self._waits = (0, FIRST_WAIT_MS) if good else (now_ms + drawn, min(2 * wait, LONGEST_WAIT_MS))
+            return None, False
 
-    def fetch(self) -> bool:
-        """Fetch a newer model; whether one was taken.
-
-        Raises:
-            Unreachable: the gateway did not answer.
-        """
-        answer = self._transport.fetch_model(self.device.tag)
-        if answer.status != _OK:
-            return False
-        with contextlib.suppress(BadModel), self._written():
-            self.device.take(answer.body, self._now_ms())
-            return True
-        return False
-
-    def send(self) -> bool:
-        """Send the slots whose time has come; whether none of them has to be tried again.
-
-        Raises:
-            Unreachable: the gateway did not answer; what was sent may have arrived, and is sent again.
-        """
-        if self._ended:
-            return True
-        with self._written():
-            outgoing = self.device.outgoing(self._now_ms())
-        sent = [self._sent(one) for one in outgoing if one.report_id not in self._stuck]
-        return all(sent)
-
-    def _sent(self, one: Outgoing, sealed_again: bool = False) -> bool:
+    def _sent(self, one: Outgoing) -> bool:
         answer = self._transport.send_slot(one.body)
         code = _code(answer)
         if answer.status == _NO_CONTENT:
-            with self._written():
-                self.device.handed_in(one.report_id)
+            self.device.handed_in(one.report_id)
             return True
-        if code == "stale-period" and not sealed_again:
-            with self._written():
-                again = self._again(one.report_id, answer.time_ms)
-            if again is not None:
-                return all(self._sent(other, True) for other in again)
         if code == "other-configuration":
             self._ended = True
             return True
-        if code in _FAULTS or code == "stale-period":
+        if code in _FAULTS or (code == "stale-period" and not self._again(one.report_id, answer.time_ms)):
             self.faults.append(code)
             self._stuck.add(one.report_id)
             return True
@@ -210,16 +217,33 @@ class Driver(ABC, Generic[DeviceT]):
         yield
         self._write()
 
-    def _write(self) -> None:
+    def _write(self, device: DeviceT | None = None) -> None:
+        if self._lock.closed:
+            raise DeviceError("driver: expected one that was not closed, got one that was")
         beside = self._path.with_name(f".{self._path.name}.new")
         beside.unlink(missing_ok=True)
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(self.device.dump())
+            file.write((device or self.device).dump())
             file.flush()
             os.fsync(file.fileno())
         beside.replace(self._path)
         sync_folder(self._path.parent)
+
+
+def _locked(path: Path) -> BinaryIO:
+    """A file that no other driver has open: two on one state would send a slot each, of one number and two contents.
+
+    Raises:
+        DeviceError: another one has it, in this process or another that lives.
+    """
+    file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise DeviceError("state: expected one driver at a time, got another one that is at work with it") from None
+    return file
 
 
 def _code(answer: Answer) -> str:

@@ -11,18 +11,18 @@ any other. The page on the devices' transport says what the time of sending may 
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Iterable, Sequence
 
 from hushstream.edge.driving import Driver
-from hushstream.engine.devices.kept import Outgoing
 from hushstream.systems.bgt.edge.agreement import Agreement
 from hushstream.systems.bgt.edge.device import RatingDevice
 from hushstream.systems.bgt.slots import Float64
 
 
 class RatingDriver(Driver[RatingDevice]):
-    """One user's device, on one machine. One process at a time; not thread-safe."""
+    """One user's device, on one machine. One at a time on a state; not thread-safe."""
+
+    _agreement, _device = Agreement, RatingDevice
 
     def rate(self, items: Sequence[int], ratings: Sequence[float]) -> None:
         """See `RatingDevice.rate`."""
@@ -36,16 +36,3 @@ class RatingDriver(Driver[RatingDevice]):
     def predict(self, items: Iterable[int]) -> Float64:
         """See `RatingDevice.predict`."""
         return self.device.predict(items)
-
-    def _begun(self, agreed: bytes) -> RatingDevice:
-        return RatingDevice.begun(Agreement.read(agreed), secrets.token_bytes)
-
-    def _loaded(self, agreed: bytes, known: bytes) -> RatingDevice:
-        return RatingDevice.load(Agreement.read(agreed), known, secrets.token_bytes)
-
-    def _agreed_anew(self, agreed: bytes, known: bytes) -> RatingDevice:
-        return RatingDevice.agreed_anew(Agreement.read(agreed), known, secrets.token_bytes)
-
-    def _again(self, report_id: bytes, time_ms: int | None) -> list[Outgoing] | None:
-        """Nothing now: its round is over, which a newer model will say, or has not opened at that gateway yet."""
-        return []

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from hushstream.engine.devices.envelope import ModelBody, Statement
 from hushstream.engine.devices.errors import BadModel, OlderModel, WeakerAgreement
@@ -44,7 +45,7 @@ class Price(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agreed:
+class Agreed(ABC, Generic[StatementT]):
     """What every system's agreement has.
 
     Attributes:
@@ -77,6 +78,14 @@ class Agreed:
         for found, known in ((model.signing.keys, signing.keys), (model.sealing.keys, sealing.keys)):
             if tuple(found[: len(known)]) != tuple(known):
                 raise BadModel("model: expected keys that follow from those that are known, got others")
+
+    @abstractmethod
+    def stated(self, model: ModelBody, now_ms: int, seen: StatementT | None) -> StatementT:
+        """What a model states, if a device may take it; its content is checked by whoever goes on with it.
+
+        Raises:
+            BadModel: see `require_stated`; or it is not of what this system agreed to.
+        """
 
     def require_stated(
         self, model: ModelBody, statement: StatementT, now_ms: int, seen: StatementT | None

@@ -71,8 +71,8 @@ def seal_content(content: bytes, place: SlotPlace, recipient: bytes) -> bytes:
         ) from None
 
 
-class ContentOpener:
-    """The shuffler's side: opens what was sealed to one sealing key."""
+class Opener:
+    """The shuffler's side of any sealing: holds what opens what was sealed to one key, and lets it go nowhere."""
 
     __slots__ = ("_private", "public_key")
 
@@ -85,6 +85,20 @@ class ContentOpener:
         self._private = private_of(key)
         self.public_key = self._private.public_key().public_bytes_raw()
 
+    def __repr__(self) -> str:
+        """The public half; never the private one."""
+        return f"{type(self).__name__}(public_key={self.public_key.hex()})"
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuse: a pickled key would leave its zone unnoticed."""
+        raise BadSeal("sealing key: expected to stay in this process, got a request to pickle it")
+
+
+class ContentOpener(Opener):
+    """Opens contents of devices' slots."""
+
+    __slots__ = ()
+
     def open(self, sealed: bytes, place: SlotPlace) -> bytes:
         """The content of a sealed slot.
 
@@ -96,14 +110,6 @@ class ContentOpener:
             return _SUITE.decrypt(sealed, self._private, _info(place))
         except (InvalidTag, ValueError):
             raise BadSeal("expected a slot sealed to this key for this place, got another") from None
-
-    def __repr__(self) -> str:
-        """The public half; never the private one."""
-        return f"ContentOpener(public_key={self.public_key.hex()})"
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Refuse: a pickled key would leave its zone unnoticed."""
-        raise BadSeal("sealing key: expected to stay in this process, got a request to pickle it")
 
 
 def require_public_key(material: bytes) -> None:

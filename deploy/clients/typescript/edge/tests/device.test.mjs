@@ -42,6 +42,27 @@ async function live(device, count, { clicks = false, name = "e" } = {}) {
   }
 }
 
+test("nothing is read or written between two requests of a round", async () => {
+  const { world, gateway, store, clock, open } = await placed({ agreement: { terms: { lifetime_slots: 2 } } });
+  const device = await open();
+  await live(device, 20);
+  gateway.model = await signed(world);
+  clock.now += 3 * 60 * MINUTE;
+  await device.flush();
+  const done = [];
+  const [{ fetch }, { read, write }] = [gateway, store];
+  Object.assign(store, {
+    read: (name) => (done.push("read"), read(name)),
+    write: (name, content) => (done.push("write"), write(name, content)),
+  });
+  const noting = await open({ fetch: (url, request) => (done.push(new URL(url).pathname), fetch(url, request)) });
+  const { handedIn, model } = await noting.sync();
+  assert.deepEqual([handedIn, model], [2, 1]);
+  const [first, last] = [done.indexOf("/v1/slots"), done.lastIndexOf("/v1/model")];
+  assert.deepEqual(done.slice(first, last + 1), ["/v1/slots", "/v1/slots", "/v1/model"]);
+  assert.ok(done.slice(0, first).includes("write") && done.slice(last).includes("write"));
+});
+
 test("HPKE gives what RFC 9180 gives (A.1.1)", async () => {
   const bytes = (text) => Uint8Array.from(Buffer.from(text, "hex"));
   const shown = bytes("37fda3567bdbd628e88668c3c8d7e97d1d1253b6d4ea6d44c150f741f1bf4431");

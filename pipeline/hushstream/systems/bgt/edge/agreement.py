@@ -32,7 +32,7 @@ _PARTS: Mapping[str, type] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agreement(Agreed):
+class Agreement(Agreed[Statement]):
     """See the module.
 
     Attributes:
@@ -66,7 +66,7 @@ class Agreement(Agreed):
         return body_bytes(slot_bytes(self.config))
 
     def stated(self, model: ModelBody, now_ms: int, seen: Statement | None) -> Statement:
-        """What a model states, if a device may take it; see `Agreed.require_stated`, and what that raises."""
+        """See `Agreed.stated`."""
         return self.require_stated(model, Statement.read(model.statement), now_ms, seen)
 
 

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from hushstream.engine.devices.agreed import Price
-from hushstream.engine.devices.envelope import ModelBody, read_model
+from hushstream.engine.devices.envelope import read_model
 from hushstream.engine.devices.errors import BadAgreement, DeviceError
 from hushstream.engine.devices.kept import Drawn, Outgoing, delay_ms, packed, unpacked
 from hushstream.engine.devices.sealing import seal_content
+from hushstream.engine.devices.taking import TakesModels
 from hushstream.engine.devices.travelling import body_of, place_of
 from hushstream.privacy.keys import KEY_BYTES, Key
 from hushstream.systems.bgt.edge.agent import RatingAgent
@@ -47,8 +48,10 @@ class _Owed:
     body: bytes = b""
 
 
-class RatingDevice:
+class RatingDevice(TakesModels[Statement]):
     """One user's device. Not thread-safe."""
+
+    agreement: Agreement
 
     def __init__(self, agreement: Agreement, key: bytes, draw: Drawn, answered: int = 0) -> None:
         """Begin a user's life on this device.
@@ -59,18 +62,15 @@ class RatingDevice:
             draw: random bytes, for when a slot leaves.
             answered: how many rounds were answered before.
         """
-        self.agreement = agreement
+        super().__init__(agreement)
         self._key, self._draw = key, draw
         # How many rounds were answered is in `dump`, which is written before a slot leaves.
         config, features, digest = agreement.config, agreement.features, agreement.configuration
         self._agent = RatingAgent(config, Key(key), lambda answered: None, answered, features, digest)
         self._owed: _Owed | None = None
-        self._taken: ModelBody | None = None
-        self._seen: Statement | None = None
         first = first_round(config)
         self._asked: Round | None = first
         self._model: Model = first.model
-        self._signing, self._sealing = agreement.signing, agreement.sealing
 
     @classmethod
     def begun(cls, agreement: Agreement, draw: Drawn) -> RatingDevice:
@@ -126,38 +126,9 @@ class RatingDevice:
         sealed = seal_content(packed_slots(sent.slot)[0], place, self._sealing.at(owed.round))
         return _Owed(owed.round, owed.send_ms, sent.slot_id, body_of(place, sealed))
 
-    # Models.
-
-    @property
-    def tag(self) -> str | None:
-        """The entity tag of the newest model that was taken; None without one."""
-        return None if self._taken is None else self._taken.tag
-
-    @property
-    def version(self) -> int:
-        """Of the newest model that was taken; 0 without one."""
-        return 0 if self._seen is None else self._seen.version
-
-    def take(self, body: bytes, now_ms: int) -> Statement:
-        """Take a model, and with it the round that it asks for.
-
-        Args:
-            body: as it came.
-            now_ms: the device's clock.
-
-        Raises:
-            BadModel: it must not be taken (the transport's page has the list); nothing has changed.
-        """
-        model = read_model(body)
-        self.agreement.require_keys(model, self._signing, self._sealing)
-        statement = self.agreement.stated(model, now_ms, self._seen)
-        self._adopt(model, statement)
-        return statement
-
-    def _adopt(self, model: ModelBody, statement: Statement) -> None:
-        self._model, self._asked, _ = version_of(statement, model.content, self.agreement.config)
-        self._taken, self._seen = model, statement
-        self._signing, self._sealing = model.signing, model.sealing
+    def _adopt(self, statement: Statement, content: bytes) -> None:
+        """With it comes the round that it asks for."""
+        self._model, self._asked, _ = version_of(statement, content, self.agreement.config)
 
     # Its state.
 
@@ -194,7 +165,9 @@ class RatingDevice:
             device._owed = None if said["owed"] is None else _Owed(*said["owed"])
             if said["model"] is not None:
                 model = read_model(said["model"])
-                device._adopt(model, Statement.read(model.statement))
+                statement = Statement.read(model.statement)
+                device._adopt(statement, model.content)
+                device._remember(model, statement)
         except (KeyError, TypeError, ValueError) as error:
             raise DeviceError(f"state: expected what a device wrote, got {type(error).__name__}") from None
         return device

@@ -36,8 +36,6 @@ Guarantee:
 
 from __future__ import annotations
 
-from typing import NoReturn
-
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -45,7 +43,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from hushstream.engine.devices.errors import BadSeal
-from hushstream.engine.devices.sealing import PUBLIC_KEY_BYTES, TAG_BYTES, SlotPlace, exchange, private_of
+from hushstream.engine.devices.sealing import PUBLIC_KEY_BYTES, TAG_BYTES, Opener, SlotPlace, exchange
 from hushstream.privacy.encoding import encode
 from hushstream.privacy.keys import Key
 from hushstream.systems.p2b.contribution.slots import SLOT_BYTES
@@ -79,19 +77,10 @@ def seal(content: bytes, place: SlotPlace, recipient: bytes, user_key: Key) -> b
     return shown + cipher.encrypt(_NONCE, content, encode(*place))
 
 
-class SealOpener:
-    """The shuffler's side: opens what was sealed to one sealing key."""
+class SealOpener(Opener):
+    """Opens contents of slots that workers sealed."""
 
-    __slots__ = ("_private", "public_key")
-
-    _private: X25519PrivateKey
-    public_key: bytes
-    """`PUBLIC_KEY_BYTES` bytes, for all to know."""
-
-    def __init__(self, key: Key) -> None:
-        """Derive the pair of keys from the shuffler's sealing key."""
-        self._private = private_of(key)
-        self.public_key = self._private.public_key().public_bytes_raw()
+    __slots__ = ()
 
     def open(self, sealed: bytes, place: SlotPlace) -> bytes:
         """The content of a sealed slot, `SLOT_BYTES` bytes.
@@ -108,14 +97,6 @@ class SealOpener:
             return cipher.decrypt(_NONCE, hidden, encode(*place))
         except InvalidTag:
             raise BadSeal("expected a slot sealed to this key for this place, got another") from None
-
-    def __repr__(self) -> str:
-        """The public half; never the private one."""
-        return f"SealOpener(public_key={self.public_key.hex()})"
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        """Refuse: a pickled key would leave its zone unnoticed."""
-        raise BadSeal("sealing key: expected to stay in this process, got a request to pickle it")
 
 
 def _agreed(secret: bytes, ephemeral: bytes, recipient: bytes) -> bytes:

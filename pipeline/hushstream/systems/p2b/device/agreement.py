@@ -36,7 +36,7 @@ TRACK = "private"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agreement(Agreed):
+class Agreement(Agreed[Statement]):
     """See the module.
 
     Attributes:
@@ -108,11 +108,7 @@ class Agreement(Agreed):
         )
 
     def stated(self, model: ModelBody, now_ms: int, seen: Statement | None) -> Statement:
-        """What a model states, if a device may take it; its arrays are checked by `stated.arrays_of`.
-
-        Raises:
-            BadModel: see `Agreed.require_stated`; or its layout is another one than was agreed to.
-        """
+        """See `Agreed.stated`; the layout has to be the one that was agreed to."""
         statement = self.require_stated(model, Statement.read(model.statement), now_ms, seen)
         layout = self.layout
         told = (statement.layout, statement.arms, statement.cells)

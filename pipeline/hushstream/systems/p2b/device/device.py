@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from hushstream.engine.devices.agreed import Price
-from hushstream.engine.devices.envelope import ModelBody, read_model
+from hushstream.engine.devices.envelope import read_model
 from hushstream.engine.devices.errors import BadAgreement, DeviceError
 from hushstream.engine.devices.kept import Drawn, Outgoing, delay_ms, packed, unpacked
 from hushstream.engine.devices.sealing import seal_content
+from hushstream.engine.devices.taking import TakesModels
 from hushstream.engine.devices.travelling import body_of, place_of
 from hushstream.feedback.join import JoinOutcome
 from hushstream.privacy.keys import KEY_BYTES, Key
@@ -50,8 +51,10 @@ class _Owed:
     body: bytes = b""
 
 
-class Device:
+class Device(TakesModels[Statement]):
     """One user's device. Not thread-safe."""
+
+    agreement: Agreement
 
     def __init__(self, agreement: Agreement, key: bytes, draw: Drawn) -> None:
         """Begin a user's life on this device.
@@ -61,13 +64,10 @@ class Device:
             key: 32 random bytes, the user's key; they are in the state, and leave it nowhere.
             draw: random bytes, for when a slot leaves.
         """
-        self.agreement = agreement
+        super().__init__(agreement)
         self._key, self._draw = key, draw
         self._agent = EdgeAgent(agreement.terms(), Key(key), TRACK)
         self._owed: list[_Owed] = []
-        self._model: ModelBody | None = None
-        self._seen: Statement | None = None
-        self._signing, self._sealing = agreement.signing, agreement.sealing
 
     @classmethod
     def begun(cls, agreement: Agreement, draw: Drawn) -> Device:
@@ -152,39 +152,9 @@ class Device:
         """When the next slot may leave; None while none is owed."""
         return min((owed.send_ms for owed in self._owed), default=None)
 
-    # Models.
-
-    @property
-    def tag(self) -> str | None:
-        """The entity tag of the newest model that was taken; None without one."""
-        return None if self._model is None else self._model.tag
-
-    @property
-    def version(self) -> int:
-        """Of the newest model that was taken; 0 without one."""
-        return 0 if self._seen is None else self._seen.version
-
-    def take(self, body: bytes, now_ms: int) -> Statement:
-        """Take a model: new users of this device, and those who have learned nothing yet, start from it.
-
-        Args:
-            body: as it came.
-            now_ms: the device's clock.
-
-        Raises:
-            BadModel: it must not be taken (the transport's page has the list); nothing has changed.
-        """
-        model = read_model(body)
-        self.agreement.require_keys(model, self._signing, self._sealing)
-        statement = self.agreement.stated(model, now_ms, self._seen)
-        self._adopt(model, statement)
-        return statement
-
-    def _adopt(self, model: ModelBody, statement: Statement) -> None:
-        arrays = arrays_of(statement, model.content)
-        self._agent.terms.policy.adopt(TRACK, statement.version, *arrays)
-        self._model, self._seen = model, statement
-        self._signing, self._sealing = model.signing, model.sealing
+    def _adopt(self, statement: Statement, content: bytes) -> None:
+        """New users of this device, and those who have learned nothing yet, start from it."""
+        self._agent.terms.policy.adopt(TRACK, statement.version, *arrays_of(statement, content))
 
     # Its state.
 
@@ -198,7 +168,7 @@ class Device:
             "agent": self._agent.dump(),
             "models": self._agent.terms.policy.dump_models(),
             "owed": [[one.send_ms, one.report_id, one.content, one.period, one.body] for one in self._owed],
-            "model": None if self._model is None else self._model.as_bytes(),
+            "model": None if self._taken is None else self._taken.as_bytes(),
         }
         return packed(said)
 
@@ -221,8 +191,7 @@ class Device:
             device._owed = [_Owed(*one) for one in said["owed"]]
             if said["model"] is not None:
                 model = read_model(said["model"])
-                device._model, device._seen = model, Statement.read(model.statement)
-                device._signing, device._sealing = model.signing, model.sealing
+                device._remember(model, Statement.read(model.statement))
         except (KeyError, TypeError, ValueError) as error:
             raise DeviceError(f"state: expected what a device wrote, got {type(error).__name__}") from None
         return device

@@ -92,15 +92,14 @@ def admit(rows: Rows, dimension: int) -> tuple[Rows, NDArray[np.int8]]:
     # -2^63 has no absolute value, and its square would be 0 in 64 bits.
     far |= rows.values < -UNIT
     squares = np.where(far, 0, rows.values) ** 2
-    long = sums_by_row(squares, rows.indptr) > UNIT * UNIT
-    why[long | (sums_by_row(far.astype(np.int64), rows.indptr) > 0)] = Refusal.LENGTH
-    rising = np.ones(len(rows.indices), dtype=bool)
-    rising[1:] = rows.indices[1:] > rows.indices[:-1]
-    starts = rows.indptr[:-1][~empty]
-    rising[starts] = True
-    why[sums_by_row((~rising).astype(np.int64), rows.indptr) > 0] = Refusal.ORDER
+    falling = np.zeros(len(rows.indices), dtype=bool)
+    falling[1:] = rows.indices[1:] <= rows.indices[:-1]
+    falling[rows.indptr[:-1][~empty]] = False
     outside = (rows.indices < 0) | (rows.indices >= dimension)
-    why[sums_by_row(outside.astype(np.int64), rows.indptr) > 0] = Refusal.INDEX
+    length, too_far, disordered, out = sums_by_row(np.array([squares, far, falling, outside]), rows.indptr)
+    why[(length > UNIT * UNIT) | (too_far > 0)] = Refusal.LENGTH
+    why[disordered > 0] = Refusal.ORDER
+    why[out > 0] = Refusal.INDEX
     return rows.without(why != 0), why
 
 

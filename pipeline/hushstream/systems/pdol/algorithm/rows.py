@@ -92,13 +92,13 @@ def null_rows(count: int) -> Rows:
 
 
 def sums_by_row(products: NDArray[np.int64], indptr: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Sum over each row's features, int64 (m,); exact as long as each row's sum fits, empty rows are 0.
+    """Sum over each row's features, int64 (..., m) of (..., k); exact as long as each row's sum fits, empty rows are 0.
 
     Running sums may wrap around 2^64; their differences are still right.
     """
-    running = np.zeros(len(products) + 1, dtype=np.int64)
-    np.cumsum(products, out=running[1:])
-    return np.asarray(running[indptr[1:]] - running[indptr[:-1]])
+    running = np.zeros((*products.shape[:-1], products.shape[-1] + 1), dtype=np.int64)
+    np.cumsum(products, axis=-1, out=running[..., 1:])
+    return np.asarray(running[..., indptr[1:]] - running[..., indptr[:-1]])
 
 
 # What a domain remembers of single records.

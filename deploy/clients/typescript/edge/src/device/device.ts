@@ -12,7 +12,7 @@ import { packMark, packState, requireRows, revisionOf, unpackMark, unpackState }
 import type { DeviceState, DueSlot, KeptModel, Outgoing } from "./state.js";
 import { queue, type Mark, type Store } from "./store.js";
 import { Tenancy } from "./tenancy.js";
-import { Wire, type Answer, type Sent } from "./wire.js";
+import { Wire, type Answer, type Offered, type Sent } from "./wire.js";
 
 /** How a device is opened. */
 export interface DeviceOptions {
@@ -57,6 +57,9 @@ export interface Round {
   /** When something will be to do again; null where nothing is foreseen. */
   readonly nextMs: number | null;
 }
+
+/** A slot that was sent, and what came back. */
+type Answered = readonly [Outgoing, Answer | null];
 
 const FIRST_RETRY_MS = 1_000;
 const LONGEST_RETRY_MS = 600_000;
@@ -177,19 +180,24 @@ export class EdgeDevice {
     return this.#tenancy.run(() => this.#settle(true));
   }
 
-  /** Take and hand in the slots whose time has come, and fetch the newest model. Call it when the page opens, and by `start`. */
+  /**
+   * Take and hand in the slots whose time has come, and fetch the newest model. Call it when the page opens, and by `start`.
+   *
+   * Between its requests nothing is computed, packed or written: how long that takes follows from what the device holds.
+   */
   async sync(): Promise<Round> {
     await this.#takeSlots();
-    const handedIn = await this.#handIn();
+    const answers = await this.#send();
     let [model, refused]: [number | null, string] = [null, ""];
-    if (!this.#state.ended) {
-      try {
-        model = await this.#fetchModel();
-      } catch (error) {
-        if (!(error instanceof Refused)) throw error;
-        refused = error.message;
-      }
-    }
+    let offered: Offered | null = null;
+    const refuses = (error: unknown): void => {
+      if (!(error instanceof Refused)) throw error;
+      refused = error.message;
+    };
+    const ended = this.#state.ended || answers.some(([, answer]) => answer?.status === 409);
+    if (!ended) offered = await this.wire.model(this.#state.seen.tag, longestModel(this.agreement)).catch(refuses) ?? null;
+    const handedIn = await this.#noteAnswers(answers);
+    if (offered !== null) model = await this.#takeModel(offered).catch(refuses) ?? null;
     return { handedIn, model, refused, nextMs: this.#nextMs() };
   }
 
@@ -442,24 +450,32 @@ export class EdgeDevice {
     });
   }
 
-  async #handIn(): Promise<number> {
-    let handedIn = 0;
+  async #send(): Promise<Answered[]> {
+    const answers: Answered[] = [];
     for (const one of this.#state.outgoing.filter((item) => item.fault === "" && item.fromMs <= this.#now())) {
-      if (!this.#holds(one)) continue;
-      const answer = await this.wire.slot(one.body);
-      const found = await this.#alone(async () => {
+      if (this.#holds(one)) answers.push([one, await this.wire.slot(one.body)]);
+    }
+    return answers;
+  }
+
+  /** How many slots were handed in. */
+  async #noteAnswers(answers: readonly Answered[]): Promise<number> {
+    if (!answers.length) return 0;
+    return this.#alone(async () => {
+      let [handedIn, held] = [0, false];
+      for (const [one, answer] of answers) {
         const next = await this.#answered(one, answer);
-        if (!this.#holds(one)) return next;
+        if (next === "handed in") handedIn += 1;
+        if (!this.#holds(one)) continue;
+        held = true;
         const others = this.#state.outgoing.filter((other) => !equal(other.reportId, one.reportId));
         const ended = this.#state.ended || next === "ended";
         const outgoing = ended ? [] : typeof next === "object" ? [...others, next] : others;
         this.#state = { ...this.#state, ended, outgoing };
-        await this.#save(true);
-        return next;
-      });
-      if (found === "handed in") handedIn += 1;
-    }
-    return handedIn;
+      }
+      if (held) await this.#save(true);
+      return handedIn;
+    });
   }
 
   /** Whether a slot waits still, not cleared, answered or sealed again meanwhile. */
@@ -485,9 +501,7 @@ export class EdgeDevice {
 
   // Models.
 
-  async #fetchModel(): Promise<number | null> {
-    const found = await this.wire.model(this.#state.seen.tag, longestModel(this.agreement));
-    if (found === null) return null;
+  #takeModel(found: Offered): Promise<number | null> {
     return this.#alone(async () => {
       const { seen, newest } = this.#state;
       const taken = await takeModel(this.agreement, seen, found.body, found.tag, this.#now());

@@ -33,6 +33,12 @@ export interface Answer {
   readonly dateMs: number | null;
 }
 
+/** A model as it came, and its `ETag` where a browser shows it. */
+export interface Offered {
+  readonly body: Uint8Array;
+  readonly tag: string | null;
+}
+
 const PATIENCE_MS = 30_000;
 
 /** The two calls of a device. Nothing identifies it: no cookie, no credentials, no referrer, no cache. */
@@ -60,7 +66,7 @@ export class Wire {
   }
 
   /** The newest model of at most so many bytes, unless it is the one of this tag; null where there is none, or no answer. */
-  async model(tag: string, most: number): Promise<{ body: Uint8Array; tag: string | null } | null> {
+  async model(tag: string, most: number): Promise<Offered | null> {
     const headers: Record<string, string> = tag === "" ? {} : { "If-None-Match": tag };
     const answer = await this.#ask("GET", "v1/model", headers, null);
     if (answer === null || answer.status !== 200) return null;
