@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from hushstream.engine.declare.declaration import Catalogues, ModelView, Report
 
-model_app = typer.Typer(help="What a released model prefers, for whom, and how sure it is.", no_args_is_help=True)
+model_app = typer.Typer(help="Show what a released model prefers, for whom, and how sure it is.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
