@@ -73,6 +73,7 @@ check: $(VENV)/.installed-dev
 	$(BIN)/python deploy/openapi/build.py --check
 	$(BIN)/python deploy/clients/typescript/generate.py --check
 	$(BIN)/python deploy/clients/typescript/edge/golden.py --check
+	$(BIN)/python deploy/clients/typescript/edge/ratings_golden.py --check
 
 # What is made from the code: after a change of topics, records, access rules or metrics.
 manifests: $(VENV)/.installed-dev
@@ -82,6 +83,7 @@ manifests: $(VENV)/.installed-dev
 	$(BIN)/python deploy/openapi/build.py
 	$(BIN)/python deploy/clients/typescript/generate.py
 	$(BIN)/python deploy/clients/typescript/edge/golden.py
+	$(BIN)/python deploy/clients/typescript/edge/ratings_golden.py
 
 # The documentation as a site: build/docs/index.html. Every warning is an error, every link within it is followed.
 docs: $(VENV)/.installed-docs

@@ -247,3 +247,18 @@ def test_a_process_that_was_killed_leaves_its_state_to_the_next(life: Life) -> N
             life.driver()
         process.kill()
     life.driver().close()
+
+
+_IMPORTED = """
+import importlib, sys
+before = set(sys.modules)
+importlib.import_module(sys.argv[1])
+files = {name.split(".")[0]: getattr(sys.modules[name], "__file__", None) or "" for name in set(sys.modules) - before}
+print(*(name for name, file in files.items() if "site-packages" in file))
+"""
+
+
+@pytest.mark.parametrize("module", ["hushstream.edge", "hushstream.edge.ratings"])
+def test_a_device_needs_numpy_and_cryptography_alone(module: str) -> None:
+    said = subprocess.run([sys.executable, "-c", _IMPORTED, module], capture_output=True, encoding="utf-8", check=True)
+    assert {"numpy", "cryptography"} <= set(said.stdout.split()) <= {"numpy", "cryptography", "_cffi_backend"}

@@ -79,12 +79,15 @@ def test_no_byte_can_be_changed_on_the_way(devices, system, device, place):
         device.take(model.as_bytes(), devices.NOW_MS)
 
 
-def test_a_model_signed_with_another_key_is_refused(devices, system, device):
+@pytest.mark.parametrize("version", [1, 0, -1, 1 << 70])
+def test_a_model_signed_with_another_key_is_refused(devices, system, device, version):
     model = devices.model_of(system)
+    statement = model.statement.replace(b'"version":1', b'"version":%d' % version)
     other = KeySource(seed=6).key("signing")
-    number, signature = Signer(SigningKeys.first(other), (other,)).sign(1, model.statement)
+    number, signature = Signer(SigningKeys.first(other), (other,)).sign(1, statement)
+    signed = model._replace(statement=statement, signing_key=number, signature=signature)
     with pytest.raises(BadModel, match="signed by the aggregator"):
-        device.take(model._replace(signing_key=number, signature=signature).as_bytes(), devices.NOW_MS)
+        device.take(signed.as_bytes(), devices.NOW_MS)
 
 
 def test_a_signing_key_rotates_and_the_old_one_signs_no_later_version(devices, system, device):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import random
 import time
@@ -23,13 +24,13 @@ from hushstream.broker import EmbeddedBroker
 from hushstream.client.slots import RoundOver, SlotClient, connect_slots
 from hushstream.edge import Answer, Transport
 from hushstream.edge.ratings import RatingDriver
-from hushstream.engine.devices.envelope import ModelBody, read_model
+from hushstream.engine.devices.envelope import STATEMENT_RECORD, ModelBody, read_model
 from hushstream.engine.devices.errors import BadAgreement, BadModel, DeviceError, OlderModel, WeakerAgreement
 from hushstream.engine.devices.sealing import SEALING_BYTES, ContentOpener
-from hushstream.engine.devices.signing import Signer
+from hushstream.engine.devices.signing import Signer, SigningKeys
 from hushstream.engine.devices.travelling import period_of, place_of, read_slot
+from hushstream.engine.records import InputRecord
 from hushstream.engine.values import ConfigurationError
-from hushstream.gateway.devices.desks import RatingDesk
 from hushstream.gateway.devices.gateway import DeviceGateway, SlotWriter, device_log
 from hushstream.gateway.devices.models import SignedModels
 from hushstream.gateway.settings import DevicesSettings, GatewaySettings
@@ -37,11 +38,13 @@ from hushstream.ops.check.verify import verify
 from hushstream.ops.connection import Connection
 from hushstream.ops.live import copy_async
 from hushstream.ops.topics import apply_async
-from hushstream.privacy.keys import generate_keys
+from hushstream.privacy.keys import Key, generate_keys
 from hushstream.replay.bench.processes import started
 from hushstream.replay.runners.direct import DirectDriver
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec
+from hushstream.systems.bgt.artefacts import agreement_of
+from hushstream.systems.bgt.desk import RatingDesk
 from hushstream.systems.bgt.edge.agent import Sent
 from hushstream.systems.bgt.edge.agreement import Agreement
 from hushstream.systems.bgt.edge.device import RatingDevice
@@ -77,15 +80,20 @@ class Deployed:
         self.agreement = Agreement.read((folder / "agreement.json").read_bytes())
         self.log = MemoryLog(lambda: NOW_MS)
         self.driver = DirectDriver(self.log, all_machines(self.system, self.keys), bytes(32))
-        self.desk = RatingDesk(self.system.core, 1)
+        self.desk = RatingDesk(self.system.core, agreement_of(self.system.core), 1)
         self.models = SignedModels(self.desk)
         self.writer = SlotWriter(self, self.desk)
         self._told = {"statements": 0, "models": 0, "rounds": 0}
         self._on_record: Callable[[str, Any], None] = lambda topic, record: None
 
     async def start(self, on_record: Callable[[str, Any], None]) -> None:
-        self._on_record = on_record
+        self._on_record, self._told = on_record, dict.fromkeys(self._told, 0)
         self.tell()
+
+    def put(self, schema: str, **fields: Any) -> None:
+        """What anybody writes who may write the collector's topic."""
+        self.log.append("updates", 0, codec.encode(schema, fields))
+        self.driver.pump()
 
     async def append(self, topic: str, partition: int, value: bytes) -> int:
         offset = self.log.append(topic, partition, value)
@@ -101,8 +109,7 @@ class Deployed:
             for record in self.log.slice(topic, 0, told).records:
                 if topic == "statements":
                     self.models.read(record)
-                else:
-                    self._on_record(topic, record)
+                self._on_record(topic, record)
             self._told[topic] = self.log.end(topic, 0)
 
     async def hand_in(self, body: bytes) -> None:
@@ -147,17 +154,20 @@ def deployed(tmp_path: Path) -> Deployed:
 
 
 async def play_rounds(deployed: Deployed, devices: list[RatingDevice], rounds: int) -> list[bytes]:
+    return [body for number in range(rounds) for body in await play_round(deployed, devices, number)]
+
+
+async def play_round(deployed: Deployed, devices: list[RatingDevice], number: int) -> list[bytes]:
     bodies = []
     async with SlotClient(deployed, deployed.system.core) as client:
-        for number in range(rounds):
-            for device in devices:
-                bodies.append(one_slot(device))
-                await deployed.hand_in(bodies[-1])
-            await client.end_round(number)
-            deployed.tell()
-            assert deployed.models.body is not None
-            for device in devices:
-                assert device.take(deployed.models.body, NOW_MS).version == number + 1
+        for device in devices:
+            bodies.append(one_slot(device))
+            await deployed.hand_in(bodies[-1])
+        await client.end_round(number)
+        deployed.tell()
+        assert deployed.models.body is not None
+        for device in devices:
+            assert device.take(deployed.models.body, NOW_MS).version == number + 1
     return bodies
 
 
@@ -218,6 +228,84 @@ def test_the_collector_refuses_a_slot_in_clear_and_one_sealed_for_another_place(
     )
     deployed.driver.pump()
     assert [one["slots"] for one in deployed.written("releases", "RatingSums")] == [1], "a repeat counts once"
+
+
+def stated(deployed: Deployed) -> dict[str, Any]:
+    """What the aggregator has signed of the newest version."""
+    return deployed.written("statements", STATEMENT_RECORD)[-1]
+
+
+def forged(deployed: Deployed, key: Key) -> dict[str, Any]:
+    """A statement of the newest version's round that asks for other items, signed with a key that says it is first."""
+    fields = stated(deployed)
+    said, content = Statement.read(fields["statement"]), fields["content"]
+    other = np.roll(np.frombuffer(content[-12 * said.top : -8 * said.top], "<i4"), 1).tobytes()
+    content = content[: -12 * said.top] + other + content[-8 * said.top :]
+    said = replace(said, content_sha256=hashlib.sha256(content).hexdigest())
+    return {**said.signed(Signer(SigningKeys.first(key), (key,)), deployed.system.digest, content)}
+
+
+def test_the_collector_opens_no_round_but_the_one_that_the_aggregator_has_signed(deployed: Deployed) -> None:
+    devices = rated(deployed.agreement, 6)
+    asyncio.run(play_rounds(deployed, devices, 1))
+    first = stated(deployed)
+    said = Statement.read(first["statement"])
+    columns = {"config_digest": deployed.system.digest, "number": 1, "kind": "pairs", "kept": 0}
+    top = np.arange(said.top, dtype="<i4").tobytes()
+    deployed.put("RatingRound", **columns, top=top, gains=np.ones(said.top).tobytes())
+    deployed.put(STATEMENT_RECORD, **forged(deployed, Key(bytes(32))))
+    deployed.put(STATEMENT_RECORD, **{**first, "signature": bytes(64)})
+    deployed.put(STATEMENT_RECORD, **{**first, "signing_key": 7})
+    deployed.put(STATEMENT_RECORD, **{**first, "version": 2})
+    deployed.put(STATEMENT_RECORD, **{**first, "version": -1})
+    deployed.put(STATEMENT_RECORD, **{**first, "content": forged(deployed, Key(bytes(32)))["content"]})
+    letters = deployed.written("dead-letters-shuffler", "DeadLetter")
+    assert [one["reason"] for one in letters] == ["unexpected_schema", *["unsigned_round"] * 6]
+    deployed.put(STATEMENT_RECORD, **first)
+    # The same again, as of another gateway; and what the aggregator's own key has signed otherwise comes too late.
+    deployed.put(STATEMENT_RECORD, **first)
+    deployed.put(STATEMENT_RECORD, **forged(deployed, deployed.keys.key("signing")))
+    letters = deployed.written("dead-letters-shuffler", "DeadLetter")[7:]
+    assert [one["reason"] for one in letters] == ["bad_round"]
+    asyncio.run(play_round(deployed, devices, 1))
+    assert [one["slots"] for one in deployed.written("releases", "RatingSums")] == [6, 6]
+    deployed.put(STATEMENT_RECORD, **first)
+    (letter,) = deployed.written("dead-letters-shuffler", "DeadLetter")[8:]
+    assert letter["reason"] == "other_round", "an earlier round's statement opens nothing again"
+    asyncio.run(play_round(deployed, devices, 2))
+    assert [one["slots"] for one in deployed.written("releases", "RatingSums")] == [6, 6, 6]
+
+
+def test_a_gateway_passes_over_a_statement_under_another_number(deployed: Deployed) -> None:
+    devices = rated(deployed.agreement, 4)
+    asyncio.run(play_rounds(deployed, devices, 1))
+    first, body, asked = stated(deployed), deployed.models.body, deployed.desk.asked
+    deployed.models.read(InputRecord(9, 0, codec.encode(STATEMENT_RECORD, {**first, "version": 3})))
+    assert (deployed.models.body, deployed.desk.asked) == (body, asked)
+    asyncio.run(play_round(deployed, devices, 1))
+    assert Statement.read(read_model(deployed.models.body or b"").statement).version == 2
+
+
+def test_a_signing_key_that_rotates_signs_later_rounds_and_none_before(deployed: Deployed) -> None:
+    before = deployed.system.core
+    new = Key(b"n" * 32)
+    chain = before.signing.followed_by(new, 2, (deployed.keys.key("signing"),))
+    asyncio.run(play_rounds(deployed, rated(deployed.agreement, 4), 1))
+    first = stated(deployed)
+    said, held = Statement.read(first["statement"]), (deployed.keys.key("signing"), new)
+    second = replace(said, version=2)
+    old_signed = second.signed(Signer(before.signing, held), deployed.system.digest, first["content"])
+    new_signed = second.signed(Signer(chain, held), deployed.system.digest, first["content"])
+    assert (old_signed["signing_key"], new_signed["signing_key"]) == (0, 1)
+    for fields, keys, known in (
+        (first, chain, True),
+        (first, before.signing, True),
+        (new_signed, chain, True),
+        (new_signed, before.signing, False),
+        (old_signed, chain, False),
+    ):
+        with contextlib.nullcontext() if known else pytest.raises(BadModel, match="signature of key"):
+            Statement.signed_in(fields, keys, deployed.system.digest)
 
 
 def test_a_restart_sends_the_same_bytes_and_never_a_second_slot_of_a_round(deployed: Deployed) -> None:
@@ -380,6 +468,7 @@ def test_only_what_the_aggregator_signed_for_this_agreement_is_taken_and_never_a
         ({"content_sha256": "00" * 32}, "that were stated"),
         ({"factors": 9}, "as the configuration has them"),
         ({"kind": "pairs"}, "model: "),
+        ({"version": -1}, "round -1"),
     ):
         with pytest.raises(BadModel, match=why):
             device.take(signed(**changes), NOW_MS)
@@ -436,6 +525,8 @@ def test_the_guarantee_says_what_devices_show() -> None:
     said = {fact.name: fact.text for fact in KIND.facts(config, artefacts_of(Path("nowhere")))}
     names = {"send", "see", "ask", "cleared", "restored", "killed", "flooded", "ended"}
     assert {f"devices_{name}" for name in names} <= said.keys()
+    assert "leaves within 1 hour of" in said["devices_send"]
+    assert "opens only what the aggregator has signed" in said["devices_ended"]
     promise = KIND.promises(config, artefacts_of(Path("nowhere"))).releases
     assert promise.deployment == "edge"
     assert {one.topic: str(one.form) for one in promise.contents}["updates"] == "sealed"

@@ -15,14 +15,20 @@ import pytest
 from aiohttp import web
 
 from browser import browser, chromium
+from hushstream.engine.devices.sealing import ContentOpener
+from hushstream.engine.devices.travelling import body_bytes, place_of, read_slot
 from hushstream.features.schema import declare
 from hushstream.privacy.keys import Key
+from hushstream.systems.bgt.edge.agent import RatingAgent
+from hushstream.systems.bgt.rounds import first_round
+from hushstream.systems.bgt.slots import packed_slots, slot_bytes
 from hushstream.systems.p2b.contribution.feature_layout import layout_of
 from hushstream.systems.p2b.contribution.sealed import SealOpener
 from patience import Patience
 
 EDGE = Path(__file__).parents[2] / "deploy" / "clients" / "typescript" / "edge"
 MOST_BUNDLE_BYTES = 25_000
+MOST_RATINGS_BYTES = 15_000
 MOST_GOLDEN_BYTES = 300_000
 
 _COUNTRY = {"country": {"kind": "category", "vocabulary": ["de", "fr", "se"]}}
@@ -37,6 +43,17 @@ def test_the_committed_vectors_are_those_of_the_agent(gateways: Any) -> None:
     assert golden.TARGET.stat().st_size < MOST_GOLDEN_BYTES
     held["contexts"][3]["units"][2] += 1
     assert not golden.alike(held, json.loads(golden.text()))
+
+
+def test_the_committed_vectors_of_ratings_are_those_of_the_agent(
+    gateways: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(EDGE)
+    ratings = gateways.module_of("hushstream_edge_ratings_golden", EDGE / "ratings_golden.py")
+    held = json.loads(ratings.TARGET.read_text(encoding="utf-8"))
+    assert ratings.golden.alike(held, json.loads(ratings.text())), "run `make manifests`"
+    held["deployments"][1]["users"][3]["slots"][2][1] += "00"
+    assert not ratings.golden.alike(held, json.loads(ratings.text()))
 
 
 def test_it_depends_on_nothing_and_its_lock_names_digests_alone() -> None:
@@ -61,6 +78,51 @@ async def test_a_device_keeps_what_was_agreed(gateways: Any, built_edge: Path) -
 
 
 @pytest.mark.slow
+async def test_a_device_of_ratings_gives_what_the_agent_gives_and_keeps_what_was_agreed(
+    gateways: Any, built_edge: Path
+) -> None:
+    said = await gateways.node(built_edge, "--test", "tests/ratings.test.mjs")
+    assert gateways.passed(said) == 13
+
+
+_ONE_SLOT = """
+import { memory } from "./tests/gateway.mjs";
+import { RatingDevice } from "./dist/ratings.js";
+const [agreement] = JSON.parse(process.argv[1]);
+const { store, mark } = memory();
+const hex = (bytes) => Buffer.from(bytes).toString("hex");
+let body;
+const fetch = async (url, request) => {
+  body ??= request.body ?? undefined;
+  return new Response(null, { status: url.endsWith("slots") ? 204 : 404 });
+};
+const device = await RatingDevice.open({ agreement, url: "http://gateway.test", store, mark, fetch, random: () => 0 });
+await device.rate([3, 14, 5], [5, 1.5, 2]);
+await device.sync();
+const { key } = JSON.parse(new TextDecoder().decode(store.contents.get("state")));
+console.log(JSON.stringify([hex(body), Buffer.from(key.base64, "base64").toString("hex")]));
+"""
+
+
+@pytest.mark.slow
+async def test_the_collector_opens_what_a_device_of_ratings_sealed(
+    gateways: Any, built_edge: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(EDGE)
+    ratings = gateways.module_of("hushstream_edge_ratings_golden", EDGE / "ratings_golden.py")
+    system = ratings.system_of(ratings.CONFIGS[0])
+    said = json.dumps([json.loads(ratings.agreement_of(system))])
+    body, key = json.loads(await gateways.node(built_edge, "--input-type=module", "-e", _ONE_SLOT, said))
+    fields = read_slot(bytes.fromhex(body), body_bytes(slot_bytes(system.config)))
+    agent = RatingAgent(system.config, Key(bytes.fromhex(key)), lambda answered: None)
+    agent.rate([3, 14, 5], [5, 1.5, 2])
+    sent = agent.answer(first_round(system.config), agent._digest)
+    place = place_of(sent.slot_id, 0, system.digest)
+    assert [fields["report_id"], fields["period"], fields["config_digest"]] == list(place)
+    assert ContentOpener(ratings.SEALING).open(fields["sealed"], place) == packed_slots(sent.slot)[0]
+
+
+@pytest.mark.slow
 def test_what_is_made_to_be_wrong_is_read_as_python_reads_it(
     gateways: Any, built_edge: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,17 +131,20 @@ def test_what_is_made_to_be_wrong_is_read_as_python_reads_it(
     findings, counts = fuzz.fuzzed(built_edge, 1500, 1)
     assert not findings
     assert {"model taken", "model refused", "slot report", "slot null", "slot forged", "values row"} <= set(counts)
+    assert {"version taken", "version refused", "rated slot", "rated refused"} <= set(counts)
 
 
 @pytest.mark.slow
-def test_the_bundle_is_small(built_edge: Path) -> None:
-    assert len(gzip.compress((built_edge / "dist" / "edge.min.js").read_bytes(), 9)) <= MOST_BUNDLE_BYTES
+@pytest.mark.parametrize(("bundle", "most"), [("edge", MOST_BUNDLE_BYTES), ("ratings", MOST_RATINGS_BYTES)])
+def test_the_bundle_is_small(built_edge: Path, bundle: str, most: int) -> None:
+    assert len(gzip.compress((built_edge / "dist" / f"{bundle}.min.js").read_bytes(), 9)) <= most
 
 
 @contextlib.asynccontextmanager
 async def _site(built_edge: Path, script: str, agreement: Any, slots: list[Any]) -> AsyncIterator[str]:
     """A web site whose page runs a script, on an origin that takes slots and has no model: its address."""
-    imports = json.dumps({"imports": {"@hushstream/edge": "/dist/edge.min.js"}})
+    modules = {"@hushstream/edge": "/dist/edge.min.js", "@hushstream/edge/ratings": "/dist/ratings.min.js"}
+    imports = json.dumps({"imports": modules})
     page = f'<!doctype html><script type="importmap">{imports}</script><script type="module" src="/app.js"></script>'
 
     def gives(text: str, kind: str) -> Any:
@@ -148,7 +213,7 @@ async def test_a_page_as_the_readme_shows_it_hands_in_one_slot(gateways: Any, bu
     agreement["slot"]["delay_ms"] = 0
     agreement["sealing"]["public_key"] = SealOpener(Key(bytes(range(32)))).public_key.hex()
     agreement |= golden.stamped(agreement)
-    (script,) = re.findall(r"```js\n(.*?)```", (EDGE / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    script, _ = _readme()
     slots: list[Any] = []
     async with _site(built_edge, script, agreement, slots) as address, browser(tmp_path / "profile") as tab:
         await tab.visit(address)
@@ -161,3 +226,31 @@ async def test_a_page_as_the_readme_shows_it_hands_in_one_slot(gateways: Any, bu
     ((headers, body),) = slots
     assert len(body) == agreement["slot"]["body_bytes"]
     assert not {"Cookie", "Authorization", "Referer"} & set(headers)
+
+
+@pytest.mark.slow
+@needs_chromium
+async def test_a_page_as_the_readme_shows_it_predicts_ratings(
+    gateways: Any, built_edge: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(EDGE)
+    ratings = gateways.module_of("hushstream_edge_ratings_golden", EDGE / "ratings_golden.py")
+    _, script = _readme()
+    system, slots = ratings.system_of(ratings.CONFIGS[0]), list[Any]()
+    agent = RatingAgent(system.config, Key(bytes(32)), lambda answered: None)
+    agent.rate([3, 14], [5, 2])
+    expected = agent.predict([7, 9], first_round(system.config).model).tolist()
+    agreement = json.loads(ratings.agreement_of(system))
+    async with _site(built_edge, script, agreement, slots) as address, browser(tmp_path / "profile") as tab:
+        await tab.visit(address)
+        waited = Patience(60)
+        while " and " not in (title := await tab.evaluate("document.title")):
+            assert not waited.over, title
+            await asyncio.sleep(0.1)
+    assert [float(one) for one in title.split(" and ")] == pytest.approx(expected)
+    assert slots == [], "its delay is not over"
+
+
+def _readme() -> list[str]:
+    """The scripts that the README shows."""
+    return re.findall(r"```js\n(.*?)```", (EDGE / "README.md").read_text(encoding="utf-8"), re.DOTALL)

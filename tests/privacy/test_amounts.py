@@ -97,3 +97,18 @@ def test_the_journal_form_of_delta_reads_back_and_has_no_leading_zero(units):
     data = amounts.delta_to_bytes(units)
     assert amounts.delta_from_bytes(data) == units
     assert data[:1] != b"\x00"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (20, "20 seconds"),
+        (1, "1 second"),
+        (60, "1 minute"),
+        (3599, "59.98 minutes"),
+        (3600, "1 hour"),
+        (86400, "24 hours"),
+    ],
+)
+def test_a_duration_is_said_in_the_largest_unit_that_it_holds_one_of(seconds: float, said: str) -> None:
+    assert amounts.duration_text(seconds) == said

@@ -32,11 +32,11 @@ from hushstream.engine.declare.conversation import conversation_of
 from hushstream.engine.declare.declaration import System, asked_partitions
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.declare.role import Role
+from hushstream.engine.devices.envelope import STATEMENT_RECORD
 from hushstream.engine.devices.sealing import SlotPlace
 from hushstream.engine.devices.travelling import place_of, read_slot
 from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.features.schema import declare
-from hushstream.gateway.devices.desks import RatingDesk
 from hushstream.gateway.devices.models import SignedModels
 from hushstream.privacy.keys import Key
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
@@ -51,6 +51,7 @@ from hushstream.replay.studies.pdol.worlds.streams import sparse_synthetic
 from hushstream.schemas import codec
 from hushstream.schemas.topics import common_name
 from hushstream.systems.bgt import artefacts as ratings
+from hushstream.systems.bgt.desk import RatingDesk
 from hushstream.systems.bgt.edge.agent import RatingAgent
 from hushstream.systems.bgt.edge.agreement import Agreement as RatingAgreement
 from hushstream.systems.bgt.slots import packed_slots
@@ -559,7 +560,7 @@ def _bgt_devices(name: str) -> Variant:
         yield loop
         loop.junk("updates", "releases")
         source, agreement = random.Random(1), RatingAgreement.read(ratings.agreement_of(loop.system.core))
-        desk = RatingDesk(loop.system.core, 1)
+        desk = RatingDesk(loop.system.core, ratings.agreement_of(loop.system.core), 1)
         for number in range(3):
             assert desk.asked is not None
             for person in range(8):
@@ -574,7 +575,9 @@ def _bgt_devices(name: str) -> Variant:
                 slot = {"slot_id": sent.slot_id, "config_digest": agreement.configuration, "round": number}
                 slot["sealed"] = hpke.sealed(content, recipient, info, source.randbytes(32))
                 if number and not person:
-                    loop.log.append("updates", 0, desk.opening or b"")
+                    opening = desk.opening or b""
+                    loop.put("updates", STATEMENT_RECORD, **{**codec.decode(opening)[1], "signature": bytes(64)})
+                    loop.log.append("updates", 0, opening)
                 loop.put("updates", "SealedRatingSlot", **slot)
                 if person % 3 == 0:
                     loop.put("updates", "SealedRatingSlot", **slot)

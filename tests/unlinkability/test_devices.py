@@ -4,19 +4,21 @@ The attacker sees when each address came (not what travels within TLS), every re
 they know what each device's slot should hold. Who runs the gateway sees the report ids as well, and so which sealed
 slot came from which address: that is said (`hushstream guarantee`), and what they do not see is what it holds.
 
-Sizes. 2,000 devices in 20 batches give 1,000 pairs within batches; the attacker learns from half of them and is tried
-on the other half, right with probability 1/2 for one who knows nothing. *At chance* means that the exact interval at
-confidence 1 - 1e-6 holds 1/2 (a false alarm has probability 1e-6), *above chance* that guessing does as well with
-probability below 1e-6; `tests/unlinkability/test_attacker.py` computes the power for fewer pairs than there are here:
-65 % right is found with probability above 0.94, 70 % above 0.9999. Contents and order of arrival are seeded; the keys
-of seals and of the relay's order are drawn anew.
+Sizes. 2,000 devices of each system in 20 batches give 1,000 pairs within batches; the attacker learns from half of them
+and is tried on the other half, right with probability 1/2 for one who knows nothing. *At chance* means that the exact
+interval at confidence 1 - 1e-6 holds 1/2 (a false alarm has probability 1e-6), *above chance* that guessing does as
+well with probability below 1e-6; `tests/unlinkability/test_attacker.py` computes the power for fewer pairs than there
+are here: 65 % right is found with probability above 0.94, 70 % above 0.9999. Contents and order of arrival are seeded;
+the keys of seals and of the relay's order are drawn anew.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +29,16 @@ from hushstream.engine.devices.sealing import ContentOpener, SlotPlace
 from hushstream.engine.devices.travelling import read_slot
 from hushstream.gateway.devices import relay as relaying
 from hushstream.schemas import codec
-from hushstream.systems.p2b.contribution.feature_slots import SLOT_RECORD
-from hushstream.systems.p2b.device.agreement import Agreement
+from hushstream.systems.bgt.edge.agreement import Agreement as RatingAgreement
+from hushstream.systems.bgt.edge.device import RatingDevice
+from hushstream.systems.p2b.device.agreement import Agreement as VisitAgreement
 from hushstream.systems.p2b.device.device import Device
-from hushstream.systems.p2b.prepared.device_agreement import agreement_of
 
 BATCHES, EACH, PARTITIONS = 20, 100, 4
 NOW_MS = 1_700_000_000_000
 FALSE_ALARM = 1e-6
 KEYS = KeySource(seed=5)
-VALUES: dict[str, Any] = {
+VISITS: dict[str, Any] = {
     "deployment": "shop",
     "kind": "edge",
     "items": {"capacity": 3},
@@ -45,24 +47,37 @@ VALUES: dict[str, Any] = {
     "slot": {"after_interactions": 1, "sealed": True},
     "partitions": {"shuffler": PARTITIONS},
 }
+RATINGS: dict[str, Any] = {
+    "system": "bgt",
+    "deployment": "films",
+    "kind": "edge",
+    "items": {"capacity": 24},
+    "scale": {"lowest": 1.0, "highest": 5.0},
+    "privacy": {"epsilon": 10.0},
+    "release": {"pairs": 8, "top": 10, "factors": 2},
+}
 
 
 @dataclass(frozen=True)
 class Came:
-    """A device in the order of arrival: what its slot holds, as whoever has the key finds, and what it sends."""
+    """A device in the order of arrival.
+
+    Attributes:
+        content: what its slot holds, as whoever has the key finds.
+        report_id: of the slot.
+        value, in_clear: the record that becomes of it, and what that would be if nothing were sealed.
+    """
 
     content: bytes
-    fields: dict[str, Any]
+    report_id: bytes
+    value: bytes
+    in_clear: bytes
 
 
-@pytest.fixture(scope="module")
-def came(tmp_path_factory: pytest.TempPathFactory) -> list[Came]:
-    """Devices with a click, without one, and with nothing shown; which is drawn, and all slots have one size."""
-    folder: Path = tmp_path_factory.mktemp("shop") / "deployment"
-    system = prepare(folder, parse_config(VALUES), keys=KEYS)
-    agreement = Agreement.read(agreement_of(system.core))
-    opener, source, found = ContentOpener(KEYS.key("sealing")), random.Random(20), []
-    for _ in range(BATCHES * EACH):
+def visited(folder: Path, source: random.Random) -> Iterator[bytes]:
+    """Of p2b: with a click, without one, and with nothing shown."""
+    agreement = VisitAgreement.read((folder / "agreement.json").read_bytes())
+    while True:
         device = Device.begun(agreement, source.randbytes)
         item = device.decide("visit", {"country": source.choice(["de", "fr"])}, NOW_MS).arm
         heard = source.randrange(3)
@@ -71,9 +86,35 @@ def came(tmp_path_factory: pytest.TempPathFactory) -> list[Came]:
         if heard == 2:
             device.reward("visit", item, 1.0, NOW_MS)
         (slot,) = device.outgoing(NOW_MS + 10_000_000)
-        fields = dict(read_slot(slot.body, agreement.body_bytes))
-        place = SlotPlace(*(fields[name] for name in SlotPlace._fields))
-        found.append(Came(opener.open(fields["sealed"], place), fields))
+        yield slot.body
+
+
+def rated(folder: Path, source: random.Random) -> Iterator[bytes]:
+    """Of bgt: with no ratings, one, or as many as a slot holds."""
+    agreement = RatingAgreement.read((folder / "agreement.json").read_bytes())
+    while True:
+        device = RatingDevice.begun(agreement, source.randbytes)
+        items = source.sample(range(24), source.choice([0, 1, 8]))
+        device.rate(items, [source.choice([1.0, 3.0, 5.0]) for _ in items])
+        device.outgoing(NOW_MS)
+        (slot,) = device.outgoing(NOW_MS + 10_000_000)
+        yield slot.body
+
+
+@pytest.fixture(scope="module", params=[(VISITS, visited), (RATINGS, rated)], ids=["p2b", "bgt"])
+def came(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Came]:
+    """Devices of which it is drawn what they hold; all slots of a system have one size."""
+    values, sent = request.param
+    folder: Path = tmp_path_factory.mktemp("devices") / "deployment"
+    system = prepare(folder, parse_config(values), keys=KEYS)
+    assert system.desk is not None
+    desk, opener, found = system.desk(1), ContentOpener(KEYS.key("sealing")), []
+    for body in islice(sent(folder, random.Random(20)), BATCHES * EACH):
+        fields = dict(read_slot(body, desk.body_bytes))
+        content = opener.open(fields["sealed"], SlotPlace(*(fields[name] for name in SlotPlace._fields)))
+        name, record = desk.record(fields)
+        clear = codec.encode(name, {**record, "sealed": content})
+        found.append(Came(content, fields["report_id"], codec.encode(name, record), clear))
     return found
 
 
@@ -90,7 +131,7 @@ def relayed(came: list[Came], in_clear: bool = False) -> list[list[tuple[int, by
 
             relay = relaying.SlotRelay(append, PARTITIONS, 0.001, most=EACH)
             sent = [
-                relay.send(one.fields["report_id"], _record(one, in_clear))
+                relay.send(one.report_id, one.in_clear if in_clear else one.value)
                 for one in came[batch * EACH : (batch + 1) * EACH]
             ]
             await asyncio.gather(*sent)
@@ -100,13 +141,8 @@ def relayed(came: list[Came], in_clear: bool = False) -> list[list[tuple[int, by
     return batches
 
 
-def _record(one: Came, in_clear: bool) -> bytes:
-    fields = {**one.fields, "sealed": one.content} if in_clear else one.fields
-    return codec.encode(SLOT_RECORD, fields)
-
-
 def tried(came: list[Came], attacker: Any, in_clear: bool = False) -> Any:
-    number_of = {one.fields["report_id"]: number for number, one in enumerate(came)}
+    number_of = {one.report_id: number for number, one in enumerate(came)}
     slots: dict[int, Any] = {}
     for batch, seen in enumerate(relayed(came, in_clear)):
         at_ms = NOW_MS + 1_000 * (batch + 1)
@@ -141,4 +177,5 @@ def test_where_slots_are_not_sealed_an_attacker_tells_them_apart_by_what_they_ho
 
 
 def test_all_slots_have_one_size_whatever_they_hold(came):
-    assert {len(_record(one, in_clear=False)) for one in came} == {len(_record(came[0], in_clear=False))}
+    assert len({len(one.value) for one in came}) == 1
+    assert len({len(one.in_clear) for one in came}) == 1

@@ -34,8 +34,8 @@ class KafkaSlotLog:
         prefix: str,
         security: Security | None = None,
         *,
+        published: tuple[str, ...],
         slots: str = "updates",
-        published: tuple[str, ...] = ("models", "rounds"),
         newest: bool = False,
     ) -> None:
         """Name the cluster and the deployment's topic prefix.
@@ -44,8 +44,8 @@ class KafkaSlotLog:
             bootstrap: ``host:port`` of one or more brokers, separated by commas.
             prefix: what the deployment's topic names begin with.
             security: SASL and TLS.
-            slots: the topic that is written; what becomes of slots only their release tells.
             published: the topics that are read, each of one partition.
+            slots: the topic that is written; what becomes of slots only their release tells.
             newest: whether the last record of each says all that those before it do.
 
         Raises:

@@ -6,7 +6,8 @@ partition is the collector's. It holds no key.
 
 A slot is in clear, without a name. Whoever runs this client sees where a slot comes from, so it belongs to the users'
 side: a gateway of the application's, or the application itself. Whoever may write `updates` may also open and end
-rounds, as raters do: give that right (``--principals devices=...``) to a gateway, never to devices.
+rounds, as raters do (where slots are sealed, end them; the aggregator's signature opens them): give that right
+(``--principals devices=...``) to a gateway, never to devices.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from typing import Protocol, Self
 from hushstream.agents.security import Security
 from hushstream.agents.worker.deployment import load
 from hushstream.client.published import KafkaSlotLog
+from hushstream.engine.declare.topics import STATEMENTS
+from hushstream.engine.devices.envelope import STATEMENT_RECORD
+from hushstream.engine.devices.errors import BadModel
 from hushstream.engine.records import InputRecord, InputSlice
 from hushstream.schemas import codec
 from hushstream.schemas.catalogue import FIRST_GENERATION
@@ -33,6 +37,7 @@ from hushstream.systems.bgt.errors import BadSlots, BgtError
 from hushstream.systems.bgt.rounds import Model, Round
 from hushstream.systems.bgt.shuffler.admission import Refusal, admit
 from hushstream.systems.bgt.slots import Float64
+from hushstream.systems.bgt.stated import signed_round
 
 _COLLECTOR = ("updates", 0)
 
@@ -52,7 +57,10 @@ class SlotLog(Protocol):
     """What the client needs of a log."""
 
     async def start(self, on_record: Callable[[str, InputRecord], None]) -> None:
-        """Deliver what `models` and `rounds` hold, in log order of each; then return, and go on with what comes."""
+        """Deliver what `models` and `rounds` hold, where devices make slots `statements` too, in log order of each.
+
+        Then return, and go on with what comes.
+        """
 
     async def append(self, topic: str, partition: int, value: bytes) -> int:
         """Append and return the offset once the log has acknowledged it."""
@@ -83,6 +91,8 @@ class SlotClient:
         self._generation = codec.require_generation(schema_generation)
         self._received = Received(system)
         self._opened: set[int] = set()
+        self._signed: dict[int, bytes] = {}
+        """What opens a round where devices make slots."""
         self._news = asyncio.Event()
         self._failed: HushstreamError | None = None
 
@@ -173,7 +183,7 @@ class SlotClient:
         """End a round where there are no raters: what its slots hold is released, and no later one counts.
 
         It is the application's to call, after so many slots or days: when a round ends is public, and no content may
-        decide it.
+        decide it. It waits for the round as the aggregator has signed it, under the keys of this deployment's folder.
 
         Raises:
             RoundOver: it is not open.
@@ -183,12 +193,13 @@ class SlotClient:
         self._require_received()
         if self._system.sealing is None:
             raise BgtError("round: expected to be ended by raters (`RatingClient.end_round`), as there are some")
-        opening = self._received.opening(number)
         if number != self._received.number or self._received.round(number) is None:
             raise RoundOver(f"round: expected the open one, {self._received.number}, got {number}")
-        if opening is not None:
+        while number and number not in self._signed:
+            await self._next_news()
+        if number:
             # No slot may have come.
-            await self._log.append(*_COLLECTOR, opening)
+            await self._log.append(*_COLLECTOR, self._signed[number])
         end = {"phase": number, "origin": 0, "config_digest": self._system.digest, "after_click": -1}
         await self._log.append(*_COLLECTOR, codec.encode("Seal", end, self._generation))
 
@@ -222,8 +233,21 @@ class SlotClient:
                 self._received.read_round(record)
             except (CodecError, BgtError):
                 return  # no round of this deployment: raters write it to their dead letters
+        elif topic == STATEMENTS:
+            self._read_signed(record)
         else:
             self._received.read_models(InputSlice(topic, 0, record.offset, record.offset + 1, (record,)))
+
+    def _read_signed(self, record: InputRecord) -> None:
+        system, known = self._system, frozenset({STATEMENT_RECORD})
+        assert system.signing is not None, "statements are read where they are signed"
+        try:
+            fields = codec.decode(record.value, known)[1]
+            asked = signed_round(fields, system.config, system.digest, system.signing)[0]
+        except (CodecError, BadModel):
+            return  # Not the aggregator's: devices and gateways pass it over, too.
+        if asked is not None:
+            self._signed[asked.number] = codec.encode(STATEMENT_RECORD, fields, self._generation)
 
 
 def connect_slots(
@@ -250,4 +274,6 @@ def connect_slots(
     if _COLLECTOR[0] not in system.devices:
         raise HushstreamError(f"client: expected a deployment that takes ratings, got {system.config.deployment}")
     own = f"{system.config.deployment}." if prefix is None else prefix
-    return SlotClient(KafkaSlotLog(bootstrap, own, security), system.core, schema_generation=schema_generation)
+    published = tuple(topic for topic, right in system.devices.items() if right == "Read")
+    log = KafkaSlotLog(bootstrap, own, security, published=published)
+    return SlotClient(log, system.core, schema_generation=schema_generation)

@@ -145,6 +145,12 @@ def count_text(count: float, noun: str, form: str = "") -> str:
 _PLURALS = {"leaf": "leaves"}
 
 
+def duration_text(seconds: float) -> str:
+    """How long something takes: ``20 seconds``, ``1 hour``, ``1.5 hours``; in hours from one on, else in minutes."""
+    size, unit = next((one for one in ((3600, "hour"), (60, "minute")) if seconds >= one[0]), (1, "second"))
+    return count_text(seconds / size, unit, ",.4g")
+
+
 def ratio_text(numerator: int, denominator: int) -> str:
     """A scale of noise in words: a number with four digits or a whole number, never a fraction."""
     value = numerator / denominator

@@ -10,8 +10,6 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
-from mpmath import MPContext
-
 from hushstream.privacy.errors import BadAmount
 
 PRECISION_BITS = 320
@@ -24,13 +22,13 @@ def context(precision_bits: int = PRECISION_BITS) -> Any:
     """A separate mpmath context: the library's global precision is neither used nor changed.
 
     There is one context for each precision, which nobody changes, because making one takes longer than most imports.
+    The library is imported with the first: a device reads prices and computes none.
     """
+    from mpmath import MPContext
+
     own = MPContext()
     own.prec = precision_bits
     return own
-
-
-_CONTEXT = context()
 
 
 def to_fraction(value: Any) -> Fraction:
@@ -66,11 +64,11 @@ def log_above(value: Fraction) -> Fraction:
     """
     if value <= 0:
         raise BadAmount("logarithm: expected a number above 0")
-    result = to_fraction(_CONTEXT.log(_CONTEXT.mpf(value.numerator) / value.denominator))
+    result = to_fraction(context().log(context().mpf(value.numerator) / value.denominator))
     return result + _SLACK * max(Fraction(1), abs(result))
 
 
 def _exp(exponent: Fraction) -> Fraction:
     if abs(exponent) > LARGEST_EXPONENT:
         raise BadAmount(f"exponential: expected an exponent within +-{LARGEST_EXPONENT}, got {float(exponent):.3g}")
-    return to_fraction(_CONTEXT.exp(_CONTEXT.mpf(exponent.numerator) / exponent.denominator))
+    return to_fraction(context().exp(context().mpf(exponent.numerator) / exponent.denominator))

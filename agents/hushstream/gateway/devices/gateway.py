@@ -11,11 +11,12 @@ from typing import Protocol
 from hushstream.agents.security import Security
 from hushstream.client.published import KafkaSlotLog
 from hushstream.engine.declare.declaration import System
+from hushstream.engine.declare.desk import Desk
+from hushstream.engine.declare.role import DeclarationError
 from hushstream.engine.declare.topics import STATEMENTS
 from hushstream.engine.records import InputRecord
 from hushstream.gateway.devices import calls
 from hushstream.gateway.devices.attestation import attestation_of
-from hushstream.gateway.devices.desks import Desk, desk_of
 from hushstream.gateway.devices.models import SignedModels
 from hushstream.gateway.devices.relay import SlotRelay
 from hushstream.gateway.devices.server import DeviceServer
@@ -92,6 +93,19 @@ class SlotWriter:
                 await self._log.append(self._desk.topic, partition, opening)
                 self._opened = opening
         return await self._log.append(self._desk.topic, partition, value)
+
+
+def desk_of(system: System, schema_generation: int) -> Desk:
+    """A deployment as its gateway for devices knows it.
+
+    Raises:
+        DeclarationError: no devices take part in it.
+    """
+    if system.desk is None:
+        raise DeclarationError(
+            f"deployment {system.config.deployment}: expected one whose learners are devices (kind edge), got another"
+        )
+    return system.desk(schema_generation)
 
 
 def device_log(bootstrap: str, prefix: str, security: Security, system: System) -> SlotLog:

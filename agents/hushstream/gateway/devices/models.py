@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hushstream.engine.devices.envelope import STATEMENT_RECORD, ModelBody
+from hushstream.engine.declare.desk import Desk
+from hushstream.engine.devices.envelope import STATEMENT_RECORD
 from hushstream.engine.devices.errors import BadModel
 from hushstream.engine.records import InputRecord
-from hushstream.gateway.devices.desks import Desk
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 
@@ -29,14 +29,9 @@ class SignedModels:
         desk = self._desk
         try:
             _, fields = codec.decode(record.value, _SCHEMAS)
-            version, number = fields["version"], fields["signing_key"]
-            if fields["config_digest"] != desk.digest or version <= self._version:
+            if fields["config_digest"] != desk.digest or fields["version"] <= self._version:
                 return
-            desk.signing.verify(version, number, fields["signature"], fields["statement"])
-            desk.follow(fields["statement"], fields["content"])
+            served = desk.follow(fields)
         except (CodecError, BadModel):
             return
-        body = ModelBody(
-            fields["statement"], number, fields["signature"], desk.signing, desk.sealing, fields["content"]
-        )
-        self._version, self.body, self.tag = version, body.as_bytes(), body.tag
+        self._version, self.body, self.tag = fields["version"], served.as_bytes(), served.tag

@@ -12,11 +12,11 @@ from http import HTTPStatus
 
 from aiohttp import web
 
+from hushstream.engine.declare.desk import Desk
 from hushstream.engine.devices.errors import BadBody
 from hushstream.engine.devices.travelling import read_slot
 from hushstream.gateway.devices.attestation import HEADER, Attestation
 from hushstream.gateway.devices.calls import AGREEMENT, MODEL, SLOTS, DeviceCall
-from hushstream.gateway.devices.desks import Desk
 from hushstream.gateway.devices.models import SignedModels
 from hushstream.gateway.devices.relay import SlotRelay
 from hushstream.gateway.http_server import HEADERS, JSON, CrossOrigin, HttpServer, Look, fixed, is_media, require_method

@@ -2,8 +2,9 @@
 ``python deploy/clients/typescript/edge/fuzz.py FOLDER [--cases 100000] [--seed 0]``.
 
 The package must never crash, and must take nothing that Python refuses: a slot's content has to be read as the shuffler
-reads it, a row has to have Python's bytes, and a model has to be one that a Python device takes. Models are broken in
-their bytes, and in what is signed, by whoever holds the keys.
+reads it, a row has to have Python's bytes, and a model has to be one that a Python device takes. Of ratings a device
+has to make Python's slot (of factors within one unit of 2^-20, as they are solved for), and to refuse what Python
+refuses. Models are broken in their bytes, and in what is signed, by whoever holds the keys.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import golden  # beside this file
 import numpy as np
+import ratings_golden
 
 from hushstream.engine.devices.envelope import ModelBody, read_model
 from hushstream.engine.devices.errors import BadModel
@@ -32,25 +35,37 @@ from hushstream.features.errors import FeatureError
 from hushstream.features.schema import declare
 from hushstream.learners.errors import LearnerError
 from hushstream.privacy.keys import Key
+from hushstream.systems.bgt.artefacts import agreement_of
+from hushstream.systems.bgt.configuration import KINDS
+from hushstream.systems.bgt.deployment import BgtSystem
+from hushstream.systems.bgt.edge.agent import RatingAgent
+from hushstream.systems.bgt.edge.agreement import Agreement as RatingAgreement
+from hushstream.systems.bgt.errors import BadRatings
+from hushstream.systems.bgt.rounds import Round, first_round
+from hushstream.systems.bgt.slots import packed_slots
+from hushstream.systems.bgt.stated import version_of
 from hushstream.systems.p2b.contribution.errors import BadSlot
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout, layout_of
 from hushstream.systems.p2b.contribution.feature_slots import pack_null, unpack_reports
 from hushstream.systems.p2b.device.agreement import TRACK, Agreement
 from hushstream.systems.p2b.device.stated import Statement, arrays_of, content_of
 
-NOW_MS = 1_800_000_000_000
+NOW_MS = ratings_golden.NOW_MS
 _BATCH = 4000
 _ODD = (-1, 0, 1, 2**31, 2**53, 2**63, 1.0, 0.5, 1e308, True, False, None, "", "0", "00", "1", "é", [], {}, "a" * 32)
 
 
 class World(NamedTuple):
-    """What is agreed, and the keys that sign and vouch."""
+    """What is agreed, and the keys that sign and vouch; the same of raters, with the rounds that they are asked for."""
 
     layout: FeatureLayout
     agreement: Agreement
     text: str
     signing: tuple[Key, Key]
     sealing: tuple[Key, Key]
+    raters: BgtSystem
+    ratings: RatingAgreement
+    rounds: tuple[Round, ...]
 
 
 class Finding(NamedTuple):
@@ -70,7 +85,10 @@ def world() -> World:
     said["sealing"] = {"public_key": sealing.pinned[:32].hex(), "vouch_key": sealing.pinned[32:].hex()}
     said["signing_key"] = signing.pinned.hex()
     text = json.dumps(said | golden.stamped(said))
-    return World(layout, Agreement.read(text), text, (keys[2], keys[3]), (keys[0], keys[1]))
+    raters = ratings_golden.system_of(ratings_golden.CONFIGS[0])
+    rounds = (first_round(raters.config), *ratings_golden.rounds(raters.config))
+    ratings = RatingAgreement.read(agreement_of(raters))
+    return World(layout, Agreement.read(text), text, (keys[2], keys[3]), (keys[0], keys[1]), raters, ratings, rounds)
 
 
 _TAGS: dict[str, Any] = {
@@ -95,16 +113,36 @@ def fuzzed(package: Path, cases: int, seed: int) -> tuple[list[Finding], Counter
         said = _asked(package, made, [case for case, _ in drawn])
         for (case, expected), verdict in zip(drawn, said, strict=True):
             kind = next(iter(json.loads(case)))
-            counts[f"{kind} {verdict.split()[0] if kind != 'values' or verdict == 'refused' else 'row'}"] += 1
+            made_of = _BYTES.get(kind) if verdict != "refused" else None
+            counts[f"{kind} {made_of or verdict.split()[0]}"] += 1
             # A model that Python takes may be refused here: statements have one text.
-            stricter = kind == "model" and verdict == "refused"
-            if verdict != expected and not stricter:
+            stricter = kind in ("model", "version") and verdict == "refused"
+            near = kind == "rated" and _near(verdict, expected, json.loads(case)["round"])
+            if verdict != expected and not stricter and not near:
                 findings.append(Finding(case, verdict, expected))
     return findings, counts
 
 
+_BYTES = {"values": "row", "rated": "slot"}
+"""What is made of cases whose verdict is bytes."""
+
+
+def _near(said: str, expected: str, number: int) -> bool:
+    """Whether two slots of factors differ by no more than a unit in any number."""
+    if KINDS[number] != "factors" or "refused" in (said, expected) or len(said) != len(expected):
+        return False
+    one, other = (np.frombuffer(bytes.fromhex(text), "<i4").astype(np.int64) for text in (said, expected))
+    return bool((np.abs(one - other) <= 1).all())
+
+
 def _asked(package: Path, made: World, cases: list[str]) -> list[str]:
-    given = "\n".join([json.dumps({"agreement": json.loads(made.text)}), *cases])
+    first = {
+        "agreement": json.loads(made.text),
+        "ratings": json.loads(agreement_of(made.raters)),
+        "rounds": [_packed(_version_body(made, number).as_bytes()) for number in range(1, len(made.rounds))],
+        "now": NOW_MS,
+    }
+    given = "\n".join([json.dumps(first), *cases])
     command = ["node", "tests/fuzz.mjs"]
     ran = subprocess.run(command, cwd=package, input=given, capture_output=True, encoding="utf-8", check=False)
     agreed, *said = ran.stdout.splitlines()
@@ -215,6 +253,63 @@ def _body(made: World, rng: random.Random) -> bytearray:
     return _broken(body, rng) if rng.random() < 0.3 else body
 
 
+def _rated(made: World, rng: random.Random) -> tuple[str, str]:
+    config = made.raters.config
+    count = rng.choice([0, 1, 2, 5, 8, 9, 24])
+    items: list[Any] = [rng.randrange(config.items) for _ in range(count)]
+    ratings: list[Any] = [rng.choice([1.0, 5.0, 3.0, 4, rng.uniform(1, 5)]) for _ in items]
+    if rng.random() < 0.2:
+        rng.choice([items, ratings]).append(rng.choice([-1, 24, 0.5, 0.999999, 5.000001, 3, 1e300, -1e300]))
+    key, number = rng.randbytes(32), rng.randrange(len(made.rounds))
+    case = json.dumps({"rated": items, "ratings": ratings, "key": key.hex(), "round": number})
+    digest = made.ratings.configuration
+    agent = RatingAgent(config, Key(key), lambda answered: None, 0, made.ratings.features, digest)
+    try:
+        agent.rate(items, ratings)
+    except BadRatings:
+        return case, "refused"
+    return case, packed_slots(agent.answer(made.rounds[number], digest).slot)[0].hex()
+
+
+def _version(made: World, rng: random.Random) -> tuple[str, str]:
+    body = bytearray(_version_body(made, rng.randrange(len(made.rounds)), rng).as_bytes())
+    body = _broken(body, rng) if rng.random() < 0.3 else body
+    case = json.dumps({"version": _packed(body), "now": NOW_MS})
+    agreement = made.ratings
+    try:
+        model = read_model(bytes(body))
+        agreement.require_keys(model, agreement.signing, agreement.sealing)
+        statement = agreement.stated(model, NOW_MS, None)
+        _, asked, _ = version_of(statement, model.content, agreement.config)
+    except (BadModel, ValueError, OverflowError):
+        return case, "refused"
+    return case, f"taken {statement.version} {'none' if asked is None else asked.kind}"
+
+
+def _version_body(made: World, number: int, rng: random.Random | None = None) -> ModelBody:
+    """A version that asks for a round; odd in its content or in what is stated where a source is given."""
+    asked = made.rounds[number]
+    if rng is not None and rng.random() < 0.3:
+        name = rng.choice(["gains", "top", "biases"])
+        owner = asked.model if name == "biases" else asked
+        column = getattr(owner, name).copy()
+        if len(column):
+            numbers = [0, 1, 23, 24, -1] if name == "top" else [0.0, -0.0, -1.0, 1e300, np.nan, np.inf, 5e-324]
+            column[rng.randrange(len(column))] = rng.choice(numbers)
+        owner = replace(owner, **{name: column})
+        asked = replace(asked, model=owner) if name == "biases" else owner
+    body = ratings_golden.body_of(made.raters, asked, number)
+    if rng is None:
+        return body
+    said = _odd(json.loads(body.statement), rng)
+    if rng.random() < 0.2:
+        said["kind"] = rng.choice(["items", "pairs", "factors", "none", "other"])
+        said["version"] = rng.randrange(4)
+    text = json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
+    _, signature = Signer(body.signing, (ratings_golden.SIGNING,)).sign(0, text)
+    return body._replace(statement=text, signature=signature)
+
+
 def _odd(said: dict[str, Any], rng: random.Random) -> dict[str, Any]:
     """What is signed, with something in it that no aggregator states."""
     if rng.random() < 0.6:
@@ -244,7 +339,7 @@ def _broken(content: bytearray, rng: random.Random) -> bytearray:
     return content
 
 
-_KINDS = (_slot, _slot, _model, _model, _values)
+_KINDS = (_slot, _slot, _model, _model, _values, _rated, _version)
 
 
 def _packed(content: bytes | bytearray) -> str:

@@ -14,7 +14,7 @@ import json
 import math
 import random
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -418,18 +418,18 @@ def text() -> str:
     return json.dumps(made(), ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """See the module; returns the exit code."""
-    parser = argparse.ArgumentParser(description="Write what the device's TypeScript must give.")
+def main(arguments: list[str] | None = None, target: Path = TARGET, text: Callable[[], str] = text) -> int:
+    """Write what a file must hold, or compare; returns the exit code."""
+    parser = argparse.ArgumentParser(description="Write what a device's TypeScript must give.")
     parser.add_argument("--check", action="store_true", help="write nothing, exit 1 when the file differs")
     given = parser.parse_args(arguments)
     if given.check:
-        held = TARGET.read_text(encoding="utf-8") if TARGET.is_file() else "null"
+        held = target.read_text(encoding="utf-8") if target.is_file() else "null"
         if alike(json.loads(held), json.loads(text())):
             return 0
-        print(f"{TARGET}: differs from the agent; run `make manifests`", file=sys.stderr)
+        print(f"{target}: differs from the agent; run `make manifests`", file=sys.stderr)
         return 1
-    TARGET.write_text(text(), encoding="utf-8")
+    target.write_text(text(), encoding="utf-8")
     return 0
 
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from hushstream.engine.catalogue import Catalogue
 from hushstream.engine.declare.artefacts import Artefacts, Given, PreparedFrom, PublishedKey
+from hushstream.engine.declare.desk import Desk
 from hushstream.engine.declare.plan import Audience, Plan, ReleasedAt
 from hushstream.engine.declare.result import Result
 from hushstream.engine.declare.role import DeclarationError, Role
@@ -133,6 +134,8 @@ class System:
         outside: of a role without workers, the topics and rights that somebody else needs under its name.
         devices: topics and rights that are needed to hand in slots from users' devices. Nobody has these rights unless
             an operator names them for it.
+        desk: makes what a gateway for users' devices needs of it, which writes records in a schema generation; None if
+            no gateway serves devices.
     """
 
     core: Any
@@ -150,6 +153,7 @@ class System:
     parties: tuple[str, ...] = ()
     outside: Mapping[str, Mapping[str, Literal["Read", "Write"]]] = field(default_factory=dict)
     devices: Mapping[str, Literal["Read", "Write"]] = field(default_factory=dict)
+    desk: Callable[[int], Desk] | None = None
 
     def __post_init__(self) -> None:
         """Add the topics of states, and refuse a declaration that does not hold together."""

@@ -53,6 +53,10 @@ class RoleKeys:
             raise DeclarationError("role: expected a zone with a key, got none")
         return self.key
 
+    def kept(self, zone: str) -> tuple[Key, ...]:
+        """All keys of a further zone's file; none where there is no file."""
+        return tuple(self.others[zone].kept()) if zone in self.others else ()
+
 
 def key_names(roles: Iterable[Role]) -> tuple[str, ...]:
     """The names of all key files that roles need: of their zones, and of their zones' storage."""

@@ -11,7 +11,7 @@ import json
 import struct
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from hushstream.engine.devices.errors import BadModel, BadSeal
 from hushstream.engine.devices.recipients import VOUCH_KEY_BYTES, Recipient, Recipients
@@ -80,6 +80,20 @@ class Statement:
             raise BadModel("model: expected a statement's own keys, each of its type, got others")
         return cls(**values)
 
+    @classmethod
+    def signed_in(cls, fields: Mapping[str, Any], keys: SigningKeys, digest: bytes) -> Self:
+        """What the fields of a `STATEMENT_RECORD` state, where the aggregator of a deployment has signed it.
+
+        Raises:
+            BadModel: it has not, or of another deployment or version.
+        """
+        keys.verify(fields["version"], fields["signing_key"], fields["signature"], fields["statement"])
+        stated = cls.read(fields["statement"])
+        # A signed statement under another number would keep all that are between from being read.
+        if (stated.configuration, stated.version) != (digest.hex(), fields["version"]):
+            raise BadModel("model: expected a statement of this deployment and version, got another")
+        return stated
+
     def require_content(self, content: bytes, wanted: int) -> None:
         """Refuse a content of another length, or another one than was stated.
 
@@ -99,6 +113,15 @@ class Statement:
         return {**named, "statement": statement, "signature": signature, "content": content}
 
 
+class Keyed(Protocol):
+    """A deployment with keys that devices go by; without devices it has none."""
+
+    @property
+    def sealing(self) -> Recipients | None: ...
+    @property
+    def signing(self) -> SigningKeys | None: ...
+
+
 class ModelBody(NamedTuple):
     """What `GET /v1/model` answers with.
 
@@ -116,6 +139,14 @@ class ModelBody(NamedTuple):
     signing: SigningKeys
     sealing: Recipients
     content: bytes
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any], system: Keyed) -> Self:
+        """What a `STATEMENT_RECORD` is served as, by a deployment that devices take part in."""
+        assert system.signing is not None
+        assert system.sealing is not None
+        signed = fields["statement"], fields["signing_key"], fields["signature"]
+        return cls(*signed, system.signing, system.sealing, fields["content"])
 
     @property
     def head(self) -> bytes:
@@ -169,11 +200,11 @@ def read_model(body: bytes) -> ModelBody:
         SigningKey(public, version, _vouched(place, signed))
         for place, (public, version, signed) in enumerate(reader.entries(_SIGNING))
     ]
-    sealing = [
-        Recipient(public, vouch, period, _vouched(place, signed))
-        for place, (public, vouch, period, signed) in enumerate(reader.entries(_SEALING))
-    ]
     try:
+        sealing = [
+            Recipient(public, vouch, period, _vouched(place, signed))
+            for place, (public, vouch, period, signed) in enumerate(reader.entries(_SEALING))
+        ]
         keys = SigningKeys(tuple(signing)), Recipients(tuple(sealing))
     except BadSeal as error:
         raise BadModel(f"model: {error}") from None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
-from hushstream.engine.declare.artefacts import Artefacts, Given
-from hushstream.engine.devices.errors import BadModel, BadSeal
-from hushstream.engine.devices.recipients import Recipient, Recipients
-from hushstream.engine.devices.signing import SigningKey, SigningKeys
+from hushstream.engine.declare.artefacts import Artefacts, Given, PublishedKey
+from hushstream.engine.devices.errors import DeviceError
+from hushstream.engine.devices.recipients import Recipients
+from hushstream.engine.devices.signing import SigningKeys
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.key_files import KeyRing
 
@@ -34,12 +35,10 @@ def first_keys(given: Given, signs: bool) -> Mapping[str, bytes]:
     artefacts = given.artefacts
     if given.keys is not None:
         ring = given.keys(SEALING_ZONE)
-        made |= _with_first(SEALING, Recipients.first(ring.of(ring.current)), recipients_file, read_sealing, artefacts)
+        made |= _with_first(SEALING, Recipients.first(ring.of(ring.current)), read_sealing, artefacts)
         if signs:
             ring = given.keys(SIGNING_ZONE)
-            made |= _with_first(
-                SIGNING, SigningKeys.first(ring.of(ring.current)), signing_file, read_signing, artefacts
-            )
+            made |= _with_first(SIGNING, SigningKeys.first(ring.of(ring.current)), read_signing, artefacts)
     return made
 
 
@@ -49,13 +48,7 @@ def read_sealing(artefacts: Artefacts) -> Recipients:
     Raises:
         ConfigurationError: they are missing, damaged, or not vouched for.
     """
-    content, where = artefacts.json(SEALING, "the shuffler's public keys"), artefacts.path(SEALING)
-    try:
-        return Recipients(tuple(map(_recipient, content["keys"])))
-    except (KeyError, TypeError, ValueError) as error:
-        raise ConfigurationError(f"{where}: expected public keys in hexadecimal, got {type(error).__name__}") from None
-    except BadSeal as error:
-        raise ConfigurationError(f"{where}: {error}") from None
+    return _read(artefacts, SEALING, "the shuffler's public keys", Recipients)
 
 
 def read_signing(artefacts: Artefacts) -> SigningKeys:
@@ -64,92 +57,71 @@ def read_signing(artefacts: Artefacts) -> SigningKeys:
     Raises:
         ConfigurationError: they are missing, damaged, or not vouched for.
     """
-    content, where = artefacts.json(SIGNING, "the aggregator's public keys"), artefacts.path(SIGNING)
+    return _read(artefacts, SIGNING, "the aggregator's public keys", SigningKeys)
+
+
+def keys_published(period_ms: Callable[[Any], int] | None) -> tuple[PublishedKey, PublishedKey]:
+    """How a later sealing key and a later signing key are added to those that are published.
+
+    Args:
+        period_ms: see `PublishedKey`, of the sealing key; a signing key is for models from a version on.
+    """
+    return (
+        PublishedKey(SEALING_ZONE, SEALING, "slots are sealed to", period_ms, partial(_publish, SEALING, read_sealing)),
+        PublishedKey(SIGNING_ZONE, SIGNING, "models are signed with", None, partial(_publish, SIGNING, read_signing)),
+    )
+
+
+def _read(artefacts: Artefacts, file: str, what: str, keys: type[Keys]) -> Keys:
+    content, where = artefacts.json(file, what), artefacts.path(file)
     try:
-        return SigningKeys(
-            tuple(
-                SigningKey(bytes.fromhex(one["public_key"]), int(one["from_version"]), bytes.fromhex(one["vouched"]))
-                for one in content["keys"]
-            )
-        )
+        return keys.read(content["keys"])
     except (KeyError, TypeError, ValueError) as error:
         raise ConfigurationError(f"{where}: expected public keys in hexadecimal, got {type(error).__name__}") from None
-    except BadModel as error:
+    except DeviceError as error:
         raise ConfigurationError(f"{where}: {error}") from None
 
 
-def publish_sealing(artefacts: Artefacts, ring: KeyRing, from_period: int) -> tuple[bytes, bytes]:
-    """The public half of the key file's current sealing key beside the earlier ones, for slots from a period on.
+def _publish(
+    file: str,
+    read: Callable[[Artefacts], Recipients | SigningKeys],
+    artefacts: Artefacts,
+    ring: KeyRing,
+    number: int,
+) -> tuple[bytes, bytes]:
+    """The public half of a key file's current key beside the earlier ones, for slots or models from a number on.
 
     Args:
+        file, read: of the published keys.
         artefacts: what is published.
-        ring: the sealing key's file, which still holds the key before it.
-        from_period: when every learner has read the new file.
+        ring: the key file, which still holds the key before it.
+        number: a period when every learner has read the new file, or a version that is not made yet.
 
     Returns:
         The new file, and the public half.
 
     Raises:
-        ConfigurationError: it is published already, the key before it is not at hand, or the period is not later.
+        ConfigurationError: it is published already, the key before it is not at hand, or the number is not later.
     """
     try:
-        made = read_sealing(artefacts).followed_by(ring.of(ring.current), from_period, ring.kept())
-    except BadSeal as error:
-        raise ConfigurationError(f"{artefacts.path(SEALING)}: {error}") from None
-    return recipients_file(made), made.keys[-1].public_key
+        made = read(artefacts).followed_by(ring.of(ring.current), number, ring.kept())
+    except DeviceError as error:
+        raise ConfigurationError(f"{artefacts.path(file)}: {error}") from None
+    return _file(made), made.keys[-1].public_key
 
 
-def publish_signing(artefacts: Artefacts, ring: KeyRing, from_version: int) -> tuple[bytes, bytes]:
-    """As `publish_sealing`, of the signing key, for models from a version on.
-
-    Raises:
-        ConfigurationError: no models are signed here; or as there.
-    """
-    try:
-        made = read_signing(artefacts).followed_by(ring.of(ring.current), from_version, ring.kept())
-    except BadModel as error:
-        raise ConfigurationError(f"{artefacts.path(SIGNING)}: {error}") from None
-    return signing_file(made), made.keys[-1].public_key
+def _file(keys: Recipients | SigningKeys) -> bytes:
+    return (json.dumps({"keys": keys.listed()}, indent=1) + "\n").encode()
 
 
-def recipients_file(recipients: Recipients) -> bytes:
-    """The shuffler's public keys, as they are published."""
-    keys = [
-        {
-            "public_key": one.public_key.hex(),
-            "vouch_key": one.vouch_key.hex(),
-            "from_period": one.from_period,
-            "vouched": one.vouched.hex(),
-        }
-        for one in recipients.keys
-    ]
-    return (json.dumps({"keys": keys}, indent=1) + "\n").encode()
-
-
-def signing_file(keys: SigningKeys) -> bytes:
-    """The aggregator's public keys, as they are published."""
-    listed = [
-        {"public_key": one.public_key.hex(), "from_version": one.from_version, "vouched": one.vouched.hex()}
-        for one in keys.keys
-    ]
-    return (json.dumps({"keys": listed}, indent=1) + "\n").encode()
-
-
-def _recipient(one: Mapping[str, Any]) -> Recipient:
-    public, vouch = bytes.fromhex(one["public_key"]), bytes.fromhex(one["vouch_key"])
-    return Recipient(public, vouch, int(one["from_period"]), bytes.fromhex(one["vouched"]))
-
-
-def _with_first(
-    file: str, first: Keys, packed: Callable[[Keys], bytes], read: Callable[[Artefacts], Keys], artefacts: Artefacts
-) -> Mapping[str, bytes]:
+def _with_first(file: str, first: Keys, read: Callable[[Artefacts], Keys], artefacts: Artefacts) -> Mapping[str, bytes]:
     """The first key's public half, if no file has one yet; agents have agreed to the first one that was published.
 
     Raises:
         ConfigurationError: it is not among those that are published.
     """
     if not artefacts.has(file):
-        return {file: packed(first)}
+        return {file: _file(first)}
     if first.keys[0].public_key not in [one.public_key for one in read(artefacts).keys]:
         where = artefacts.path(file)
         raise ConfigurationError(f"{where}: expected the public half of the zone's first key or no file, got another")

@@ -85,6 +85,10 @@ class Opener:
         self._private = private_of(key)
         self.public_key = self._private.public_key().public_bytes_raw()
 
+    def open(self, sealed: bytes, place: SlotPlace) -> bytes:
+        """The content of a sealed slot; raises `BadSeal`."""
+        raise NotImplementedError
+
     def __repr__(self) -> str:
         """The public half; never the private one."""
         return f"{type(self).__name__}(public_key={self.public_key.hex()})"

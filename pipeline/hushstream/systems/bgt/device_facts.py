@@ -6,22 +6,21 @@ from collections.abc import Sequence
 
 from hushstream.engine.declare.declaration import DEVICES, Fact
 from hushstream.engine.devices.travelling import body_bytes
+from hushstream.privacy.amounts import duration_text
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.rounds import ROUNDS
 from hushstream.systems.bgt.slots import slot_bytes
 
-_HOUR_SECONDS = 3600
-
 
 def device_facts(config: BgtConfig) -> Sequence[Fact]:
     """Lines for whoever answers for users' privacy."""
-    size, hours = body_bytes(slot_bytes(config)), config.settle_seconds / _HOUR_SECONDS
+    size, wait = body_bytes(slot_bytes(config)), duration_text(config.settle_seconds)
     return (
         Fact(
             "devices_send",
             size,
             f"What leaves a device: one slot in each of {ROUNDS} rounds, of {size} bytes each, whatever is in it; and "
-            f"requests for the model, which is the same for everybody. A slot leaves within {hours:,.4g} hours of when "
+            f"requests for the model, which is the same for everybody. A slot leaves within {wait} of when "
             "the device learned of the round, at a time that a coin draws, or when the device next runs. There is no "
             "cookie, no credential and no id but the slot's, used once.",
             DEVICES,
@@ -83,8 +82,9 @@ _FACTS = (
     Fact(
         "devices_ended",
         1.0,
-        "Whoever may write the collector's input ends rounds (`SlotClient.end_round`). A slot that comes after the end "
-        "counts for nothing, and spends its user's part in that round all the same.",
+        "Whoever may write the collector's input ends rounds (`SlotClient.end_round`), and begins none: the collector "
+        "opens only what the aggregator has signed. A slot that comes after the end counts for nothing, and spends its "
+        "user's part in that round all the same.",
         DEVICES,
     ),
 )

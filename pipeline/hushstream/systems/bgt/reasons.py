@@ -32,6 +32,8 @@ class BgtRefusal(StrEnum):
     """Unknown items, none, or too many."""
     BAD_ROUND = "bad_round"
     """A round that is invalid in this deployment, or not the next one."""
+    UNSIGNED_ROUND = "unsigned_round"
+    """Where devices make slots: a round that the aggregator of this deployment has not signed."""
     OTHER_ROUND = "other_round"
     """A slot of a round that is not open."""
 

@@ -1,4 +1,6 @@
-"""What is stated of a version: its model, and the round that it asks for. Devices and gateways read both out of it."""
+"""What is stated of a version: its model, and the round that it asks for.
+
+Devices, gateways and the collector read both out of it, under the aggregator's signature."""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ import numpy as np
 
 from hushstream.engine.devices import envelope
 from hushstream.engine.devices.errors import BadModel
+from hushstream.engine.devices.signing import SigningKeys
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.errors import BgtError
 from hushstream.systems.bgt.records import parse_model, parse_round
@@ -65,3 +68,20 @@ def version_of(
         return model, parse_round(asked, model, config), asked
     except BgtError as error:
         raise BadModel(f"model: {error}") from None
+
+
+def signed_round(
+    fields: Mapping[str, Any], config: BgtConfig, digest: bytes, keys: SigningKeys
+) -> tuple[Round | None, Mapping[str, Any]]:
+    """The round that a signed version asks for (None for no more), and the fields of its `RatingRound`.
+
+    Args:
+        fields: of the record that the aggregator has signed.
+        config, digest: of the deployment.
+        keys: the aggregator's.
+
+    Raises:
+        BadModel: it is not signed, or not of this deployment.
+    """
+    stated = Statement.signed_in(fields, keys, digest)
+    return version_of(stated, fields["content"], config)[1:]

@@ -6,26 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from hushstream.engine.declare.artefacts import Artefacts, PublishedKey
+from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, Words, names_user
 from hushstream.engine.declare.gauges import model_gauges
 from hushstream.engine.declare.result import Result
 from hushstream.engine.declare.role import RoleKeys, answering_role, keyed, publishing_role, releasing_role, ringed
-from hushstream.engine.devices.published import (
-    AGREEMENT,
-    SEALING,
-    SEALING_ZONE,
-    SIGNING,
-    SIGNING_ZONE,
-    publish_sealing,
-    publish_signing,
-)
+from hushstream.engine.devices.published import AGREEMENT, SEALING, SEALING_ZONE, SIGNING, SIGNING_ZONE, keys_published
 from hushstream.engine.devices.signing import Signer
 from hushstream.engine.system import Priced
 from hushstream.systems.bgt import artefacts as files
 from hushstream.systems.bgt import plan
 from hushstream.systems.bgt.configuration import KEYS, BgtConfig
 from hushstream.systems.bgt.deployment import BgtSystem, require_publishable
+from hushstream.systems.bgt.desk import RatingDesk
 from hushstream.systems.bgt.device_facts import device_facts
 from hushstream.systems.bgt.edge.rater import RaterMachine
 from hushstream.systems.bgt.price.advice import sizes
@@ -42,14 +35,12 @@ def _rater_gauges(machine: RaterMachine, now_seconds: float) -> Mapping[str, flo
 
 
 def _opening_collector(system: BgtSystem, home: int, keys: RoleKeys) -> CollectorMachine:
-    held = keys.others[SEALING_ZONE].kept() if SEALING_ZONE in keys.others else ()
-    return CollectorMachine(system, home, keys.own, keys.ring, held)
+    return CollectorMachine(system, home, keys.own, keys.ring, keys.kept(SEALING_ZONE))
 
 
 def _signing_aggregator(system: BgtSystem, track: int, keys: RoleKeys) -> BgtAggregatorMachine:
     assert system.signing is not None, "devices take models that are signed"
-    held = keys.others[SIGNING_ZONE].kept() if SIGNING_ZONE in keys.others else ()
-    return BgtAggregatorMachine(system, track, Signer(system.signing, held))
+    return BgtAggregatorMachine(system, track, Signer(system.signing, keys.kept(SIGNING_ZONE)))
 
 
 RATER = answering_role(
@@ -116,6 +107,7 @@ def declare(core: BgtSystem) -> System:
         facts={"items": config.items, "features": config.features, "bytes of a slot": slot_bytes(config)},
         requests=None if config.devices else config,
         devices={**_SLOTS, STATEMENTS.name: "Read"} if config.devices else _SLOTS,
+        desk=(lambda generation: RatingDesk(core, files.agreement_of(core), generation)) if config.devices else None,
     )
 
 
@@ -201,9 +193,6 @@ KIND = Kind(
     facts=_facts,
     notes=_notes,
     plan=lambda config, artefacts, audience: plan.plan(config, audience),
-    published_keys=(
-        PublishedKey(SEALING_ZONE, SEALING, "slots are sealed to", None, publish_sealing),
-        PublishedKey(SIGNING_ZONE, SIGNING, "models are signed with", None, publish_signing),
-    ),
+    published_keys=keys_published(None),
     study="hushstream.replay.studies.bgt.study:STUDY",
 )

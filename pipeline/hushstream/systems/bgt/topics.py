@@ -19,7 +19,7 @@ PREDICTIONS = topics.journal(
 
 UPDATES = topics.unnamed(
     "updates",
-    ("RatingRound", "RatingSlot", "SealedRatingSlot", "Seal"),
+    ("RatingRound", "ModelStatement", "RatingSlot", "SealedRatingSlot", "Seal"),
     SHUFFLER_ZONE,
     # The one collector's: raters of all partitions write to it.
     PartitionRule.TRACK,

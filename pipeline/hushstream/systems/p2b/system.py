@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from hushstream.engine.declare.artefacts import Artefacts, PublishedKey
+from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.declare.declaration import (
     EVERYBODY,
     Erasure,
@@ -28,15 +28,7 @@ from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.result import RECOMMENDATIONS
 from hushstream.engine.declare.role import Role, RoleKeys, answering_role, keyed, publishing_role, releasing_role
 from hushstream.engine.declare.topics import EVENTS_STAY
-from hushstream.engine.devices.published import (
-    AGREEMENT,
-    SEALING,
-    SEALING_ZONE,
-    SIGNING,
-    SIGNING_ZONE,
-    publish_sealing,
-    publish_signing,
-)
+from hushstream.engine.devices.published import AGREEMENT, SEALING, SEALING_ZONE, SIGNING, SIGNING_ZONE, keys_published
 from hushstream.engine.devices.signing import Signer
 from hushstream.engine.system import Priced
 from hushstream.feedback.join import JOIN_OUTCOMES
@@ -45,6 +37,7 @@ from hushstream.privacy.promises.promise import Promises
 from hushstream.privacy.promises.sentence import Prices, price_text
 from hushstream.schemas import codec
 from hushstream.systems.p2b.configuration import KEYS, P2BConfig
+from hushstream.systems.p2b.desk import VisitDesk
 from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.guarantee.promise import life_prices, lifetime_slots_of, priced, window_tree_of
 from hushstream.systems.p2b.guarantee.summed import summed_of
@@ -88,14 +81,12 @@ writes their slots and fetches models for them."""
 
 
 def _shuffler(system: P2BSystem, home: int, keys: RoleKeys) -> ShufflerMachine:
-    sealing = keys.others[SEALING_ZONE].kept() if SEALING_ZONE in keys.others else ()
-    return ShufflerMachine(system, home, keys.own, sealing, keys.ring)
+    return ShufflerMachine(system, home, keys.own, keys.kept(SEALING_ZONE), keys.ring)
 
 
 def _signing_aggregator(system: P2BSystem, track: int, keys: RoleKeys) -> AggregatorMachine:
     assert system.signing is not None, "devices take models that are signed"
-    held = keys.others[SIGNING_ZONE].kept() if SIGNING_ZONE in keys.others else ()
-    return AggregatorMachine(system, track, Signer(system.signing, held))
+    return AggregatorMachine(system, track, Signer(system.signing, keys.kept(SIGNING_ZONE)))
 
 
 def _learner_gauges(machine: LearnerMachine, now_seconds: float) -> Mapping[str, float]:
@@ -225,6 +216,7 @@ def declare(core: P2BSystem) -> System:
         requests=core.requests if hosted else None,
         outside={} if hosted or config.devices else _RELAY,
         devices=_DEVICES if config.devices else {},
+        desk=(lambda _: VisitDesk(core)) if config.devices else None,
         models=ModelView(
             ("models", *((MODEL_PARTS.name,) if in_parts else ())),
             lambda values, version, catalogues: read_model(core, values, version, catalogues.get(EVERYBODY)),
@@ -407,9 +399,6 @@ KIND = Kind(
     facts=_facts,
     notes=_notes,
     plan=lambda config, artefacts, audience: plan.plan(config, audience),
-    published_keys=(
-        PublishedKey(SEALING_ZONE, SEALING, "slots are sealed to", _period_ms, publish_sealing),
-        PublishedKey(SIGNING_ZONE, SIGNING, "models are signed with", None, publish_signing),
-    ),
+    published_keys=keys_published(_period_ms),
     study="hushstream.replay.studies.p2b.study:STUDY",
 )

@@ -1,5 +1,5 @@
-import { blake2b } from "./blake2b.js";
-import { equal, hex, joined, littleEndian, unhex, utf8 } from "./encoding.js";
+import { BODY_ROOM, FORMAT, pinned, type Agreed, type PinningFile, type PromiseFigures } from "./agreed.js";
+import { hex, utf8 } from "./encoding.js";
 import { require } from "./errors.js";
 import type { Declaration } from "./features/schema.js";
 import { FeatureLayout } from "./layout.js";
@@ -9,27 +9,15 @@ import { round } from "./elementary.js";
 import { SparseModel } from "./learner/sparse.js";
 
 /** What an application ships with its code: `hushstream devices agreement DEPLOYMENT` prints it. */
-export interface AgreementFile {
+export interface AgreementFile extends PinningFile {
   readonly format: number;
   readonly deployment: string;
-  readonly configuration: string;
   readonly canonical: string;
-  readonly sealing: { readonly public_key: string; readonly vouch_key: string };
-  readonly signing_key: string;
   readonly promise: PromiseFigures & { readonly text: readonly string[] };
   readonly slot: SlotFigures;
   readonly terms: TermsFigures;
   readonly layout: LayoutFigures;
   readonly cold: { readonly mean: number; readonly variance: number; readonly reward_variance: number };
-}
-
-/** What a whole life costs at most: epsilons in units of 10^-6, deltas in units of 2^-80 as decimal digits. */
-export interface PromiseFigures {
-  readonly epsilon_micro: number;
-  readonly exchange_epsilon_micro: number;
-  readonly delta_units: string;
-  readonly exchange_delta_units: string;
-  readonly lifetime_slots: number;
 }
 
 export interface SlotFigures {
@@ -60,14 +48,8 @@ export interface LayoutFigures {
   readonly features: Declaration;
 }
 
-const FORMAT = 1;
-const KEY_BYTES = 32;
-const CONFIGURATION_BYTES = 16;
-/** Of a body beside its content: see the transport's page. */
-const BODY_ROOM = 89;
-
 /** A checked agreement: what the agent decides with, and what a model and a slot have to fit. */
-export class Agreement {
+export class Agreement implements Agreed {
   readonly deployment: string;
   readonly configuration: Uint8Array;
   readonly signingKey: Uint8Array;
@@ -84,15 +66,8 @@ export class Agreement {
   /** Refuses a file whose parts are not what its configuration's digest and its layout's digest say. */
   constructor(file: AgreementFile) {
     expect(file.format === FORMAT, `format ${FORMAT}`);
-    const key = (text: string): Uint8Array => bytes(text, KEY_BYTES);
     this.deployment = file.deployment;
-    this.configuration = bytes(file.configuration, CONFIGURATION_BYTES);
-    [this.sealingKey, this.vouchKey] = [key(file.sealing.public_key), key(file.sealing.vouch_key)];
-    this.signingKey = key(file.signing_key);
-    const canonical = utf8(file.canonical);
-    const said = joined([littleEndian(canonical.length), canonical, this.sealingKey, this.vouchKey, this.signingKey]);
-    const found = blake2b(said, { person: "hush-config" });
-    expect(equal(found, this.configuration), "the configuration that its digest says");
+    [this.configuration, this.sealingKey, this.vouchKey, this.signingKey] = pinned(file, utf8(file.canonical));
     const { arms, cells, places, digest, budgets, features } = file.layout;
     this.layout = new FeatureLayout(features, arms, file.terms.levels, budgets);
     const same = this.layout.cells === cells && this.layout.places === places && hex(this.layout.digest) === digest;
@@ -110,29 +85,12 @@ export class Agreement {
     this.cold = SparseModel.of(arms, cells, means, variances, rewardVariance);
     this.exploration = explorationOf(file.terms.exploration);
   }
-
-  /** Whether another agreement costs more, in any of its figures, than this one: what is refused for good. */
-  static weaker(than: PromiseFigures, other: PromiseFigures): boolean {
-    return (
-      other.epsilon_micro > than.epsilon_micro ||
-      other.exchange_epsilon_micro > than.exchange_epsilon_micro ||
-      BigInt(other.delta_units) > BigInt(than.delta_units) ||
-      BigInt(other.exchange_delta_units) > BigInt(than.exchange_delta_units) ||
-      other.lifetime_slots > than.lifetime_slots
-    );
-  }
 }
 
 function explorationOf({ choice, share, temperature }: TermsFigures["exploration"]): Exploration | null {
   expect(["greedy", "epsilon", "softmax"].includes(choice), "a choice of greedy, epsilon or softmax");
   if (choice === "epsilon") return { choice, share: round(share * WHOLE) };
   return choice === "softmax" ? { choice, temperature } : null;
-}
-
-function bytes(text: string, size: number): Uint8Array {
-  const found = unhex(text);
-  expect(found?.length === size, `${2 * size} hexadecimal digits`);
-  return found!;
 }
 
 const expect = (good: boolean, what: string): void => require("agreement", good, what);

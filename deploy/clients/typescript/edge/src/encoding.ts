@@ -1,14 +1,22 @@
 /** What `hushstream.privacy.encoding` can encode here. */
-export type Part = Uint8Array | string;
+export type Part = Uint8Array | string | number;
 
-/** Texts and bytes as one message that reads back in exactly one way: a tag, 8 bytes of length, the payload, each. */
+/** Texts, bytes and whole numbers as one message that reads back in one way: a tag, 8 bytes of length, the payload, each. */
 export function encode(...parts: readonly Part[]): Uint8Array {
   return joined(
     parts.flatMap((part) => {
-      const payload = typeof part === "string" ? utf8(part) : part;
-      return [Uint8Array.of(typeof part === "string" ? 0x73 : 0x62), littleEndian(payload.length), payload];
+      const [tag, payload] =
+        typeof part === "string" ? [0x73, utf8(part)] : typeof part === "number" ? [0x69, wholeBytes(part)] : [0x62, part];
+      return [Uint8Array.of(tag), littleEndian(payload.length), payload];
     }),
   );
+}
+
+/** A whole number as Python's encoding has it: bit_length // 8 + 1 bytes, big-endian. */
+function wholeBytes(value: number): Uint8Array {
+  const digits = value.toString(2).length;
+  const size = value === 0 ? 1 : Math.floor(digits / 8) + 1;
+  return Uint8Array.from({ length: size }, (_, at) => Number((BigInt(value) >> BigInt(8 * (size - 1 - at))) & 255n));
 }
 
 export function utf8(text: string): Uint8Array {

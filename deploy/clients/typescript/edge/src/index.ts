@@ -6,6 +6,7 @@ export { Key } from "./key.js";
 export { FeatureLayout } from "./layout.js";
 export { SparseModel } from "./learner/sparse.js";
 export { packSlot, slotBytes, unpackSlot } from "./slot.js";
-export { EdgeDevice, type Decision, type DeviceOptions, type Round } from "./device/device.js";
+export { EdgeDevice, type Decision, type DeviceOptions } from "./device/device.js";
+export type { OpenOptions, Round } from "./device/options.js";
 export { browserMark, browserStore, type Mark, type Store } from "./device/store.js";
 export type { Sent } from "./device/wire.js";

@@ -1,5 +1,5 @@
 import { blake2b } from "./blake2b.js";
-import { encode, joined, littleEndian, utf8 } from "./encoding.js";
+import { encode, joined, littleEndian, utf8, type Part } from "./encoding.js";
 import { EdgeError } from "./errors.js";
 import { hmac } from "./hashes.js";
 
@@ -38,7 +38,7 @@ export class Key {
   }
 
   /** 32 pseudorandom bytes: HMAC-SHA256 over the encoding of a purpose and parts. */
-  prf(purpose: string, ...parts: readonly (Uint8Array | string)[]): Promise<Uint8Array> {
+  prf(purpose: string, ...parts: readonly Part[]): Promise<Uint8Array> {
     return hmac(this.#material, encode(purpose, ...parts));
   }
 

@@ -7,7 +7,8 @@ import test from "node:test";
 
 import { Agreement, BadState, EdgeDevice, EdgeError, Refused, unpackSlot } from "../dist/index.js";
 import { seal } from "../dist/device/hpke.js";
-import { takeModel, unseen } from "../dist/device/model.js";
+import { unseen } from "../dist/device/model.js";
+import { takeModel } from "../dist/device/taking.js";
 import { fileMark, fileStore } from "../dist/node.js";
 import { agreed, Gateway, hex, memory, opened, signed } from "./gateway.mjs";
 

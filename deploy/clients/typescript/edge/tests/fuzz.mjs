@@ -2,15 +2,36 @@
 import { createInterface } from "node:readline";
 
 import { Agreement, EdgeError, unpackSlot } from "../dist/index.js";
-import { takeModel, unseen } from "../dist/device/model.js";
+import { unseen } from "../dist/device/model.js";
+import { takeModel } from "../dist/device/taking.js";
+
+import { Key } from "../dist/key.js";
+import { RatingAgreement } from "../dist/ratings.js";
+import { slotOf } from "../dist/ratings/making.js";
+import { byItem, ratedAlso } from "../dist/ratings/rated.js";
+import { firstVersion, takeVersion } from "../dist/ratings/rounds.js";
 
 const bytes = (text) => Uint8Array.from(Buffer.from(text, "base64"));
-let agreement;
+let [agreement, ratings, versions] = [];
 
 async function verdict(one) {
   if (one.agreement) {
     agreement = new Agreement(one.agreement);
+    ratings = new RatingAgreement(one.ratings);
+    const taken = one.rounds.map((body) => takeVersion(ratings, unseen(ratings), bytes(body), null, one.now));
+    versions = [firstVersion(ratings), ...(await Promise.all(taken)).map(({ version }) => version)];
     return "agreed";
+  }
+  if (one.rated !== undefined) {
+    const { settings } = ratings;
+    const own = byItem(settings, ratedAlso(settings, [], one.rated, one.ratings));
+    const key = await Key.of(Uint8Array.from(Buffer.from(one.key, "hex")));
+    const salt = new DataView((await key.prf("bgt-salt")).buffer).getBigUint64(0, true);
+    return Buffer.from(slotOf(ratings, own, versions[one.round].asked, salt)).toString("hex");
+  }
+  if (one.version !== undefined) {
+    const { version, figures } = await takeVersion(ratings, unseen(ratings), bytes(one.version), null, one.now);
+    return `taken ${figures.version} ${version.asked?.kind ?? "none"}`;
   }
   if (one.slot !== undefined) {
     const found = unpackSlot(agreement.layout, bytes(one.slot));

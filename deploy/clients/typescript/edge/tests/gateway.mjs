@@ -16,7 +16,11 @@ const FEATURES = {
 const PREFIX = { x25519: "302e020100300506032b656e04220420", ed25519: "302e020100300506032b657004220420" };
 
 function pair(kind, name) {
-  const seed = createHash("sha256").update(name).digest();
+  return pairOf(kind, createHash("sha256").update(name).digest());
+}
+
+/** A pair of keys from its 32 private bytes. */
+export function pairOf(kind, seed) {
   const key = createPrivateKey({ key: Buffer.concat([Buffer.from(PREFIX[kind], "hex"), seed]), format: "der", type: "pkcs8" });
   const shown = createPublicKey(key).export({ format: "der", type: "spki" }).subarray(-32);
   return { key, shown: new Uint8Array(shown) };

@@ -5,7 +5,8 @@ function of the set of slots, the key and the journal's genesis, so the order in
 matter. Slots are folded in batches, and refusals are known at the end of a batch.
 
 The next round, its items and its number of factors follow from releases alone. A sender of slots first puts the round
-into this log, so no slot comes before its round. The first round follows from the configuration.
+into this log, so no slot comes before its round. Where devices make slots, it puts there what the aggregator has
+signed, and no other round is opened. The first round follows from the configuration.
 
 Each round is charged with its release (`hushstream.systems.bgt.price.budget`). If inputs have changed under the journal
 (`hushstream.engine.releasing`), the released round is over: its slots are not added up again, and the next release
@@ -28,9 +29,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.devices.errors import BadSeal
+from hushstream.engine.devices.envelope import STATEMENT_RECORD
+from hushstream.engine.devices.errors import BadModel, BadSeal
 from hushstream.engine.devices.recipients import Openers
 from hushstream.engine.devices.sealing import ContentOpener
+from hushstream.engine.devices.signing import SigningKeys
 from hushstream.engine.devices.travelling import place_of
 from hushstream.engine.journal.chain import Identity
 from hushstream.engine.noise.spending import Asked
@@ -57,6 +60,7 @@ from hushstream.systems.bgt.shuffler.admission import Refusal as Inadmissible
 from hushstream.systems.bgt.shuffler.admission import admit
 from hushstream.systems.bgt.shuffler.sums import Sums
 from hushstream.systems.bgt.slots import ID_BYTES, NOTHING, Int32, Slots, packed_slots, slot_bytes
+from hushstream.systems.bgt.stated import signed_round
 from hushstream.systems.bgt.topics import SHUFFLER_ZONE
 
 COLLECTED = {"sums": "bytes", "slots": "long", "contents": "bytes", "pairs": "bytes"}
@@ -80,7 +84,6 @@ class Naming(Enum):
     """Its id and its content."""
 
 
-_BESIDE = frozenset({"RatingRound", "Seal"})
 _SLOT, _SEALED_SLOT = "RatingSlot", "SealedRatingSlot"
 _AT_ONCE = 1024
 """Slots that are folded together."""
@@ -127,6 +130,7 @@ class CollectorMachine(ReopeningRole):
     )
     derived: ClassVar[Mapping[str, str]] = {
         "_slot_bytes": FIXED,
+        "_opens": FIXED,
         "_kinds": FIXED,
         "_opener": FIXED,
         "_rows": "empty between two folds (`_settle`)",
@@ -152,8 +156,10 @@ class CollectorMachine(ReopeningRole):
         identity = Identity.of(system, "collector", "journal-collector", partition, begun_in=IDS_GENERATION)
         super().__init__(system, identity, "RoundJournal", ("updates", partition), SHUFFLER_ZONE, key, ring)
         self._slot_bytes = slot_bytes(system.config)
-        # Where slots are sealed, one in clear is refused: a device that forgot to seal shows what its user did.
-        self._kinds = _BESIDE | {_SLOT if system.sealing is None else _SEALED_SLOT}
+        # Where slots are sealed, one in clear is refused: a device that forgot to seal shows what its user did. And a
+        # round has to be signed: another one would void the slots of all who answer the one that was.
+        self._opens = "RatingRound" if system.signing is None else STATEMENT_RECORD
+        self._kinds = frozenset({self._opens, "Seal", _SLOT if system.sealing is None else _SEALED_SLOT})
         self._opener = None if system.sealing is None else Openers(system.sealing, sealing, ContentOpener)
         self.phase_ends = PhaseEnds(system.config.partitions.learner)
         self.known: set[bytes] = set()
@@ -201,7 +207,7 @@ class CollectorMachine(ReopeningRole):
                 raise Refused(reason)
             if name == "Seal":
                 return self._end_round(fields, gathered)
-            if name == "RatingRound":
+            if name == self._opens:
                 self._open(fields, gathered)
             else:
                 self._slot(fields, gathered)
@@ -221,11 +227,21 @@ class CollectorMachine(ReopeningRole):
             self._fold_rows(gathered)
         return complete
 
-    def _open(self, fields: dict[str, Any], gathered: Gathered) -> None:
+    def _stated(self, fields: Mapping[str, Any], signing: SigningKeys) -> Mapping[str, Any]:
+        """The fields of the round that the aggregator's statement asks for."""
+        try:
+            return signed_round(fields, self.system.config, self.system.digest, signing)[1]
+        except BadModel:
+            raise Refused(BgtRefusal.UNSIGNED_ROUND) from None
+
+    def _open(self, fields: Mapping[str, Any], gathered: Gathered) -> None:
         """Open a round.
 
-        Every partition of users says which round its slots answer: the first one opens it, and the others must agree.
+        Every partition of users, or gateway of devices, says which round its slots answer: the first one opens it, and
+        the others must agree.
         """
+        if self.system.signing is not None:
+            fields = self._stated(fields, self.system.signing)
         if self.ended or fields["number"] != self.next:
             raise Refused(BgtRefusal.OTHER_ROUND)
         if self.collector is not None:

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from hushstream.engine.declare.outcomes import Refusal
 from hushstream.engine.declare.requests import ContextRules
-from hushstream.engine.devices.recipients import Opener
-from hushstream.engine.devices.sealing import ContentOpener
+from hushstream.engine.devices.sealing import ContentOpener, Opener
 from hushstream.engine.values import ConfigurationError, require
 from hushstream.learners.linucb import LinUCBModel
 from hushstream.learners.onehot import OneHotModel

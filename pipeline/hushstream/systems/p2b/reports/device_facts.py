@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from hushstream.engine.declare.declaration import DEVICES, Fact
 from hushstream.engine.devices.travelling import body_bytes
+from hushstream.privacy.amounts import duration_text
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.guarantee.summed import summed_of
-
-HOUR_SECONDS = 3600
 
 
 def device_facts(config: P2BConfig, slots: int) -> Sequence[Fact]:
@@ -19,14 +18,14 @@ def device_facts(config: P2BConfig, slots: int) -> Sequence[Fact]:
     slot = config.slot
     size = body_bytes(int(summed_of(config).resolved["slot_bytes"]))
     many = "one slot" if slots == 1 else f"{slots} slots"
-    wait = (config.feedback.attribution_window_seconds + slot.settle_seconds) / HOUR_SECONDS
+    wait = duration_text(config.feedback.attribution_window_seconds + slot.settle_seconds)
     return (
         Fact(
             "devices_send",
             size,
             f"What leaves a device: {many} in a life, of {size} bytes each, whatever is in it, after "
             f"{slot.after_interactions} decisions; and requests for the model, which is the same for everybody. It "
-            f"leaves within {wait:,.4g} hours of the decision that completes it, at a time that a coin draws, or "
+            f"leaves within {wait} of the decision that completes it, at a time that a coin draws, or "
             "when the device next runs. There is no cookie, no credential and no id but the slot's, used once.",
             DEVICES,
         ),

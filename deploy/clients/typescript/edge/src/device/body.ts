@@ -1,4 +1,3 @@
-import type { Agreement } from "../agreement.js";
 import type { Slot } from "../agent.js";
 import { joined, littleEndian, utf8 } from "../encoding.js";
 import { EdgeError } from "../errors.js";
@@ -22,12 +21,11 @@ export function recipientAt(keys: readonly SealingKey[], period: number): Uint8A
 
 /** The bytes that leave: format, report id, period, configuration, encapsulated key, sealed content; always of one size. */
 export async function slotBody(
-  agreement: Agreement,
+  agreement: { readonly configuration: Uint8Array; readonly slot: { readonly body_bytes: number } },
   keys: readonly SealingKey[],
   slot: Slot,
-  nowMs: number,
+  period: number,
 ): Promise<Uint8Array> {
-  const period = Math.floor(nowMs / agreement.slot.period_ms);
   const place = joined([slot.reportId, littleEndian(period), agreement.configuration]);
   const sealed = await seal(recipientAt(keys, period), { content: slot.content, info: joined([INFO, place]) });
   const body = joined([Uint8Array.of(FORMAT), place, sealed]);

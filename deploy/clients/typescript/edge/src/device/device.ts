@@ -1,37 +1,29 @@
+import { isWeaker } from "../agreed.js";
 import { Agreement, type AgreementFile } from "../agreement.js";
-import { EdgeAgent, covers, most, type AgentState, type Allowance, type Outcome, type SharedModel } from "../agent.js";
+import { EdgeAgent, covers, most, type AgentState, type Allowance, type Outcome, type SharedModel, type Slot } from "../agent.js";
 import { equal } from "../encoding.js";
 import { EdgeError, Refused } from "../errors.js";
 import type { Outcome as ValueOutcome } from "../features/kinds.js";
 import { Key } from "../key.js";
 import { WHOLE } from "../learner/exploration.js";
+import { retryMs, verdictOf } from "./answers.js";
 import { slotBody } from "./body.js";
 import { guaranteeText } from "./guarantee.js";
-import { longestModel, modelOf, takeModel, unseen, type SeenModel } from "./model.js";
-import { packMark, packState, requireRows, revisionOf, unpackMark, unpackState } from "./state.js";
+import { unseen, type SeenModel } from "./model.js";
+import { drawn, type OpenOptions, type Round } from "./options.js";
+import { revisionOf } from "./packing.js";
+import { repeating } from "./repeating.js";
+import { packMark, packState, requireRows, unpackMark, unpackState } from "./state.js";
 import type { DeviceState, DueSlot, KeptModel, Outgoing } from "./state.js";
-import { queue, type Mark, type Store } from "./store.js";
+import { queue } from "./store.js";
+import { longestModel, modelOf, takeModel } from "./taking.js";
 import { Tenancy } from "./tenancy.js";
-import { Wire, type Answer, type Offered, type Sent } from "./wire.js";
+import { Wire, type Answer, type Offered } from "./wire.js";
 
 /** How a device is opened. */
-export interface DeviceOptions {
+export interface DeviceOptions extends OpenOptions {
   /** The application's own copy, shipped with its code. */
   readonly agreement: AgreementFile;
-  /** Where the gateway is. */
-  readonly url: string | URL;
-  readonly store: Store;
-  readonly mark: Mark;
-  /** Take another agreement than the one that the state was made under; one that costs more is refused all the same. */
-  readonly agreeAnew?: boolean;
-  /** Told of every request before it leaves, for a page that shows what does. */
-  readonly onSend?: (sent: Sent) => void;
-  readonly attestation?: () => Promise<string>;
-  readonly fetch?: typeof globalThis.fetch;
-  /** The clock, in milliseconds since 1970. */
-  readonly now?: () => number;
-  /** A number drawn uniformly from 0 to 1, for delays. */
-  readonly random?: () => number;
 }
 
 /** What to show. */
@@ -47,22 +39,9 @@ export interface Decision {
   readonly values: Readonly<Record<string, ValueOutcome>>;
 }
 
-/** What a round of `sync` did. */
-export interface Round {
-  readonly handedIn: number;
-  /** The version of the model that was taken, null for none. */
-  readonly model: number | null;
-  /** Why an offered model was refused; empty where none was. */
-  readonly refused: string;
-  /** When something will be to do again; null where nothing is foreseen. */
-  readonly nextMs: number | null;
-}
-
 /** A slot that was sent, and what came back. */
 type Answered = readonly [Outgoing, Answer | null];
 
-const FIRST_RETRY_MS = 1_000;
-const LONGEST_RETRY_MS = 600_000;
 const WRITES_BEHIND_MS = 100;
 const STATE = "state";
 /** Of a state that must be read before anybody works on it. */
@@ -203,37 +182,14 @@ export class EdgeDevice {
 
   /** Call `sync` now and whenever something is to do, at least every `everyMs`; the function that it gives ends that. */
   start(everyMs = 3_600_000, onRound: (round: Round | EdgeError) => void = () => undefined): () => void {
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    let [running, stopped] = [false, false];
-    const after = (wait: number): void => {
-      clearTimeout(timer);
-      if (!stopped) timer = setTimeout(() => void round(), wait);
-    };
-    const wait = (): number => {
+    const wait = (): number | null => {
       const next = this.#nextMs();
-      return next === null ? everyMs : Math.min(Math.max(next - this.#now(), 250), everyMs);
+      return next === null ? null : next - this.#now();
     };
-    const round = async (): Promise<void> => {
-      running = true;
-      let failed = false;
-      try {
-        onRound(await this.sync());
-      } catch (error) {
-        failed = true;
-        onRound(error instanceof EdgeError ? error : new EdgeError(String(error)));
-      }
-      running = false;
-      after(failed ? everyMs : wait());
-    };
+    const { isDue, stop } = repeating(() => this.sync(), wait, everyMs, onRound);
     // A slot that falls due while nothing was to do is not left until the next round.
-    this.#onDue = () => {
-      if (!running) after(wait());
-    };
-    void round();
-    return () => {
-      stopped = true;
-      clearTimeout(timer);
-    };
+    this.#onDue = isDue;
+    return stop;
   }
 
   // State: calls change it in memory and it is written behind them; nothing leaves that is not written.
@@ -363,7 +319,7 @@ export class EdgeDevice {
   }
 
   #requireNoWeaker(found: DeviceState): void {
-    if (Agreement.weaker(found.promise, this.agreement.promise)) {
+    if (isWeaker(found.promise, this.agreement.promise)) {
       throw new Refused("agreement: expected one that costs no more than the one agreed to, got a weaker one");
     }
     if (this.options.agreeAnew !== true) {
@@ -441,7 +397,7 @@ export class EdgeDevice {
       const taken: Outgoing[] = [];
       for (let left = over.length; left > 0; left -= 1) {
         const slot = this.#agent.takeSlot(nowMs);
-        const body = await slotBody(this.agreement, this.#state.seen.sealing, slot, nowMs);
+        const body = await this.#sealed(slot, nowMs);
         taken.push({ ...slot, body, fromMs: nowMs, attempts: 0, resealed: false, fault: "" });
       }
       const due = this.#state.due.filter((one) => !isOver(one));
@@ -483,20 +439,21 @@ export class EdgeDevice {
     return this.#state.outgoing.some((other) => equal(other.body, body));
   }
 
-  /** What becomes of a slot with an answer: see the table of the transport's page. */
   async #answered(one: Outgoing, answer: Answer | null): Promise<Outgoing | "handed in" | "ended"> {
     const nowMs = this.#now();
-    const waits = Math.min(FIRST_RETRY_MS * 2 ** one.attempts, LONGEST_RETRY_MS) * (0.5 + this.#random());
-    const later = { ...one, attempts: one.attempts + 1, fromMs: nowMs + Math.max(waits, answer?.retryAfterMs ?? 0) };
-    if (answer === null || answer.status >= 500 || answer.status === 429 || answer.status === 408) return later;
-    if (answer.status === 403 && answer.code === "not-attested") return later;
-    if (answer.status === 204) return "handed in";
-    if (answer.status === 409) return "ended";
-    if (answer.status === 422 && !one.resealed) {
-      const body = await slotBody(this.agreement, this.#state.seen.sealing, one, answer.dateMs ?? nowMs);
-      return { ...later, body, resealed: true };
+    const verdict = verdictOf(answer);
+    const fromMs = nowMs + retryMs(one.attempts, answer, this.#random());
+    const later = { ...one, attempts: one.attempts + 1, fromMs };
+    if (verdict === "later") return later;
+    if (verdict === "stale" && !one.resealed) {
+      return { ...later, body: await this.#sealed(one, answer?.dateMs ?? nowMs), resealed: true };
     }
-    return { ...one, fault: answer.code || String(answer.status) };
+    if (verdict === "handed in" || verdict === "ended") return verdict;
+    return { ...one, fault: answer?.code || String(answer?.status) };
+  }
+
+  #sealed(slot: Slot, nowMs: number): Promise<Uint8Array> {
+    return slotBody(this.agreement, this.#state.seen.sealing, slot, Math.floor(nowMs / this.agreement.slot.period_ms));
   }
 
   // Models.
@@ -558,9 +515,4 @@ function begun(agreement: Agreement): Omit<DeviceState, "agent" | "key" | "revis
 
 function named({ version }: KeptModel): string {
   return `model-${version}`;
-}
-
-/** From the platform's own source: a delay that others can foresee hides nothing. */
-function drawn(): number {
-  return crypto.getRandomValues(new Uint32Array(1))[0]! / 2 ** 32;
 }

@@ -1,10 +1,8 @@
-import type { Agreement } from "../agreement.js";
-import type { SharedModel } from "../agent.js";
+import type { Agreed } from "../agreed.js";
 import { encode, equal, hex, joined, littleEndian, utf8 } from "../encoding.js";
 import { Refused, require } from "../errors.js";
 import { canonical } from "../features/canonical.js";
 import { sha256, subtle } from "../hashes.js";
-import { SparseModel } from "../learner/sparse.js";
 import type { SealingKey } from "./body.js";
 import { agrees } from "./hpke.js";
 
@@ -26,16 +24,8 @@ export interface SeenModel {
   readonly sealing: readonly SealingKey[];
 }
 
-/** A model that was taken, and its content for the device's storage. */
-export interface TakenModel {
-  readonly shared: SharedModel;
-  readonly rewardVariance: number;
-  readonly content: Uint8Array;
-  readonly seen: SeenModel;
-}
-
 /** Before any model: the agreement's own keys. */
-export function unseen(agreement: Agreement): SeenModel {
+export function unseen(agreement: Agreed): SeenModel {
   const { signingKey, sealingKey, vouchKey } = agreement;
   const first = new Uint8Array(8 + SIGNATURE_BYTES);
   return {
@@ -55,11 +45,8 @@ const MOST_KEYS = 8 + 4 + 1 + 64 + 2 + 255 * (104 + 136);
 const SIGNED = utf8("hushstream model statement 1\0");
 const SIGNING = utf8("hushstream signing key\0");
 
-/** What a statement says; its text is the canonical form of exactly this. */
-interface Statement {
-  readonly arms: number;
-  readonly catalogue: number;
-  readonly cells: number;
+/** What a statement says of a version in any system; its text is the canonical form of exactly this and a system's own. */
+export interface Stated {
   readonly configuration: string;
   readonly content_bytes: number;
   readonly content_sha256: string;
@@ -69,32 +56,33 @@ interface Statement {
   readonly expires_ms: number;
   readonly format: number;
   readonly issued_ms: number;
-  readonly items_sha256: null;
-  readonly layout: string;
   readonly private_as_stated: boolean;
-  readonly reward_variance: number;
   readonly version: number;
 }
 
-const WHOLE = ["arms", "catalogue", "cells", "content_bytes", "epsilon_micro", "expires_ms", "format", "issued_ms", "version"];
-const NAMES = [
-  ...WHOLE, "configuration", "content_sha256", "delta_units", "deployment", "items_sha256", "layout", "private_as_stated",
-  "reward_variance",
-].sort();
+const WHOLE = ["content_bytes", "epsilon_micro", "expires_ms", "format", "issued_ms", "version"];
+const OTHERS = ["configuration", "content_sha256", "delta_units", "deployment", "private_as_stated"];
+
+/** What a system states beside that: names of whole numbers, and of what it checks by itself. */
+export interface Own {
+  readonly whole: readonly string[];
+  readonly others: readonly string[];
+}
 
 /**
- * Take a model, or refuse it: see "A device takes a model only if" of the transport's page.
+ * What is stated of a version and its content, or a refusal: see "A device takes a model only if" of the transport's page.
  *
  * @param body as `GET /v1/model` gave it.
  * @param tag the answer's `ETag`, null where a browser does not show it.
  */
-export async function takeModel(
-  agreement: Agreement,
+export async function signedBy<Said extends Stated>(
+  agreement: Agreed,
   seen: SeenModel,
   body: Uint8Array,
   tag: string | null,
   nowMs: number,
-): Promise<TakenModel> {
+  own: Own,
+): Promise<{ said: Said; content: Uint8Array; seen: SeenModel }> {
   const reader = new Reader(body);
   expect(new TextDecoder().decode(reader.take(8)) === MAGIC, `a body that begins with ${MAGIC}`);
   const size = reader.uint32();
@@ -107,7 +95,7 @@ export async function takeModel(
   const found = `"${hex(digest).slice(0, 32)}"`;
   expect(tag === null || tag === found, "the tag that follows from the content");
   expect(follows(signing, seen.signing) && follows(sealing, seen.sealing), "all keys that are known");
-  const said = statementOf(text);
+  const said = statementOf<Said>(text, own);
   const signer = signing.findLastIndex((key) => key.fromVersion <= said.version);
   expect(by === signer, "the signature of the newest key");
   expect(await verified(signing[signer]!.publicKey, signature, joined([SIGNED, text])), "a signature that verifies");
@@ -118,29 +106,14 @@ export async function takeModel(
   const content = reader.rest();
   expect(content.length === said.content_bytes, `content of ${said.content_bytes} bytes`);
   expect(hex(await sha256(content)) === said.content_sha256, "content of the stated digest");
-  return {
-    shared: { version: said.version, model: modelOf(agreement, content, said.reward_variance) },
-    rewardVariance: said.reward_variance,
-    content: content.slice(),
-    seen: { version: said.version, statement: await sha256(text), tag: found, signing, sealing },
-  };
+  const taken = { version: said.version, statement: await sha256(text), tag: found, signing, sealing };
+  return { said, content: content.slice(), seen: taken };
 }
 
-/** Of a body in bytes, whatever it says. */
-export function longestModel({ layout: { arms, cells } }: Agreement): number {
-  return 16 * arms * cells + MOST_STATEMENT + MOST_KEYS;
-}
+/** Of all that stands before a model's content, at most. */
+export const MOST_HEAD = MOST_STATEMENT + MOST_KEYS;
 
-/** A model from its content: means, then variances, float64 of shape (arms, cells). */
-export function modelOf(agreement: Agreement, content: Uint8Array, rewardVariance: number): SparseModel {
-  const { arms, cells } = agreement.layout;
-  expect(content.length === 16 * arms * cells, `content of ${16 * arms * cells} bytes`);
-  const view = new DataView(content.buffer, content.byteOffset, content.length);
-  const numbers = Float64Array.from({ length: 2 * arms * cells }, (_, place) => view.getFloat64(8 * place, true));
-  return SparseModel.of(arms, cells, numbers.subarray(0, arms * cells), numbers.subarray(arms * cells), rewardVariance);
-}
-
-function statementOf(text: Uint8Array): Statement {
+function statementOf<Said extends Stated>(text: Uint8Array, own: Own): Said {
   let said: Record<string, unknown>;
   let plain: string;
   try {
@@ -150,20 +123,18 @@ function statementOf(text: Uint8Array): Statement {
     throw new Refused("model: expected a statement in JSON, got another");
   }
   const object = typeof said === "object" && said !== null && !Array.isArray(said);
-  expect(object && Object.keys(said).sort().join() === NAMES.join(), `a statement of ${NAMES.join(", ")}`);
+  const whole = [...WHOLE, ...own.whole];
+  const names = [...whole, ...OTHERS, ...own.others].sort();
+  expect(object && Object.keys(said).sort().join() === names.join(), `a statement of ${names.join(", ")}`);
   // One meaning has one text: no number with a point where a whole one is due, no key twice.
   expect(canonical(said) === plain, "a statement in canonical form");
-  expect(WHOLE.every((name) => Number.isSafeInteger(said[name]) && (said[name] as number) >= 0), "whole numbers");
-  expect(typeof said["reward_variance"] === "number", "a number as reward_variance");
-  return said as unknown as Statement;
+  expect(whole.every((name) => Number.isSafeInteger(said[name]) && (said[name] as number) >= 0), "whole numbers");
+  return said as unknown as Said;
 }
 
-function requireAgreed({ deployment, configuration, layout, promise }: Agreement, said: Statement): void {
+function requireAgreed({ deployment, configuration, promise }: Agreed, said: Stated): void {
   expect(said.format === 1 && said.private_as_stated === true, "format 1 and a private release");
-  expect(said.catalogue === 0 && said.items_sha256 === null, "items that are numbers");
   expect(said.deployment === deployment && said.configuration === hex(configuration), "the configuration agreed to");
-  const shape = said.arms === layout.arms && said.cells === layout.cells;
-  expect(shape && said.layout === hex(layout.digest), "the layout agreed to");
   const digits = typeof said.delta_units === "string" && /^(?:0|[1-9][0-9]{0,30})$/.test(said.delta_units);
   const agreed = digits && BigInt(said.delta_units) <= BigInt(promise.delta_units);
   expect(agreed && said.epsilon_micro <= promise.epsilon_micro, "a price no higher than agreed");
@@ -198,9 +169,7 @@ async function sealingKeys(reader: Reader): Promise<SealingKey[]> {
     const [publicKey, vouchKey, fromPeriod] = [reader.take(32), reader.take(32), reader.uint64()];
     const signature = reader.take(SIGNATURE_BYTES);
     if (vouch !== null) {
-      const number = wholeBytes(fromPeriod);
-      const end = [Uint8Array.of(0x69), littleEndian(number.length), number];
-      const said = joined([encode("hushstream sealing key", publicKey, vouchKey), ...end]);
+      const said = encode("hushstream sealing key", publicKey, vouchKey, fromPeriod);
       const vouched = await verified(vouch, signature, said);
       expect(fromPeriod > keys.at(-1)!.fromPeriod && vouched, "sealing keys that follow");
       expect(await agrees(publicKey), "sealing keys of full order");
@@ -220,13 +189,6 @@ async function verified(publicKey: Uint8Array, signature: Uint8Array, message: U
     throw new Refused("model: expected Ed25519 in WebCrypto (Chromium 137, Firefox 130, Safari 17, Node 18 or later), got none");
   }
   return subtle().verify(algorithm, key, signature as BufferSource, message as BufferSource);
-}
-
-/** A whole number as Python's encoding has it: bit_length // 8 + 1 bytes, big-endian. */
-function wholeBytes(value: number): Uint8Array {
-  const digits = value.toString(2).length;
-  const size = value === 0 ? 1 : Math.floor(digits / 8) + 1;
-  return Uint8Array.from({ length: size }, (_, at) => Number((BigInt(value) >> BigInt(8 * (size - 1 - at))) & 255n));
 }
 
 class Reader {
@@ -264,4 +226,4 @@ class Reader {
   }
 }
 
-const expect = (good: boolean, what: string): void => require("model", good, what);
+export const expect = (good: boolean, what: string): void => require("model", good, what);

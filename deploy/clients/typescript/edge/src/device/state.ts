@@ -1,10 +1,11 @@
-import type { Agreement, PromiseFigures } from "../agreement.js";
+import type { PromiseFigures } from "../agreed.js";
+import type { Agreement } from "../agreement.js";
 import { UNSPENT, type AgentState, type Allowance, type OpenDecision, type SharedModel } from "../agent.js";
-import { utf8 } from "../encoding.js";
 import { BadState } from "../errors.js";
 import type { Candidates, Interaction, Resolved } from "../learner/candidates.js";
 import { OwnSteps } from "../learner/sparse.js";
 import type { SeenModel } from "./model.js";
+import { packed, unpacked } from "./packing.js";
 
 /** A slot that is due, and the delay that was drawn for it. */
 export interface DueSlot {
@@ -55,24 +56,12 @@ export function packState(state: DeviceState): Uint8Array {
   const { own, ...agent } = state.agent;
   const steps = own === null ? null : own.steps.dump();
   const { revision, ...rest } = state;
-  return utf8(JSON.stringify({ format: FORMAT, revision, ...rest, agent: { ...agent, steps } }, binary));
-}
-
-/** The revision of packed bytes, without reading the rest; null where they have none. */
-export function revisionOf(content: Uint8Array): number | null {
-  const found = /"revision":(\d+)/.exec(new TextDecoder().decode(content.subarray(0, 64)));
-  return found === null ? null : Number(found[1]);
+  return packed(FORMAT, revision, { ...rest, agent: { ...agent, steps } });
 }
 
 /** What `packState` gave, with the models that it stands on. */
 export function unpackState(agreement: Agreement, content: Uint8Array, base: SharedModel | null): DeviceState {
-  let found: DeviceState & { format: number; agent: AgentState & { steps: Uint8Array | null } };
-  try {
-    found = JSON.parse(new TextDecoder().decode(content), unbinary) as typeof found;
-  } catch {
-    throw new BadState("state: expected what this package wrote, got something else");
-  }
-  if (found?.format !== FORMAT) throw new BadState(`state: expected format ${FORMAT}, got another`);
+  const found = unpacked<DeviceState & { agent: AgentState & { steps: Uint8Array | null } }>(FORMAT, content);
   requireShape(found);
   const { steps, ...agent } = found.agent;
   const { arms, cells } = agreement.layout;
@@ -131,20 +120,4 @@ export function unpackMark(text: string | null): Allowance {
 function isAllowance(found: unknown): found is Allowance {
   const counts = (found ?? {}) as Record<string, unknown>;
   return Object.keys(UNSPENT).every((name) => Number.isSafeInteger(counts[name]));
-}
-
-function binary(_: string, value: unknown): unknown {
-  return value instanceof Uint8Array ? { base64: base64(value) } : value;
-}
-
-function unbinary(_: string, value: unknown): unknown {
-  if (typeof value !== "object" || value === null || !("base64" in value)) return value;
-  return Uint8Array.from(atob(String(value.base64)), (letter) => letter.charCodeAt(0));
-}
-
-function base64(content: Uint8Array): string {
-  let text = "";
-  // In parts: a call takes only so many arguments.
-  for (let at = 0; at < content.length; at += 4096) text += String.fromCharCode(...content.subarray(at, at + 4096));
-  return btoa(text);
 }

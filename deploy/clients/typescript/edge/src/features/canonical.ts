@@ -2,17 +2,17 @@
  * The canonical form of declarations and statements, as Python writes it: what digests are of.
  */
 
-/** What is a float in Python, whatever its value. */
-const FLOATS = new Set(["range", "reward_variance"]);
+/** What is a float in Python, whatever its value: of declared features and of statements. */
+const FLOATS: ReadonlySet<string> = new Set(["range", "reward_variance"]);
 
 /** JSON as `json.dumps(..., sort_keys=True, separators=(",", ":"))`. */
-export function canonical(value: unknown, float = false): string {
+export function canonical(value: unknown, floats = FLOATS, float = false): string {
   if (typeof value === "number") return float ? pythonFloat(value) : String(value);
   if (typeof value === "string") return ascii(value);
   if (value === null || typeof value === "boolean") return String(value);
-  if (Array.isArray(value)) return `[${value.map((one) => canonical(one, float)).join(",")}]`;
+  if (Array.isArray(value)) return `[${value.map((one) => canonical(one, floats, float)).join(",")}]`;
   const entries = Object.entries(value as object).sort(([one], [other]) => (one < other ? -1 : 1));
-  return `{${entries.map(([key, one]) => `${ascii(key)}:${canonical(one, FLOATS.has(key))}`).join(",")}}`;
+  return `{${entries.map(([key, one]) => `${ascii(key)}:${canonical(one, floats, floats.has(key))}`).join(",")}}`;
 }
 
 function ascii(text: string): string {

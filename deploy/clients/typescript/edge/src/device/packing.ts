@@ -1,0 +1,41 @@
+import { utf8 } from "../encoding.js";
+import { BadState } from "../errors.js";
+
+/** A state as bytes for a store, its revision near their beginning. */
+export function packed(format: number, revision: number, state: object): Uint8Array {
+  return utf8(JSON.stringify({ format, revision, ...state }, binary));
+}
+
+/** The revision of packed bytes, without reading the rest; null where they have none. */
+export function revisionOf(content: Uint8Array): number | null {
+  const found = /"revision":(\d+)/.exec(new TextDecoder().decode(content.subarray(0, 64)));
+  return found === null ? null : Number(found[1]);
+}
+
+/** What `packed` was given, of this format; its shape is for the caller to check. */
+export function unpacked<State>(format: number, content: Uint8Array): State {
+  let found: State & { format: number };
+  try {
+    found = JSON.parse(new TextDecoder().decode(content), unbinary) as typeof found;
+  } catch {
+    throw new BadState("state: expected what this package wrote, got something else");
+  }
+  if (found?.format !== format) throw new BadState(`state: expected format ${format}, got another`);
+  return found;
+}
+
+function binary(_: string, value: unknown): unknown {
+  return value instanceof Uint8Array ? { base64: base64(value) } : value;
+}
+
+function unbinary(_: string, value: unknown): unknown {
+  if (typeof value !== "object" || value === null || !("base64" in value)) return value;
+  return Uint8Array.from(atob(String(value.base64)), (letter) => letter.charCodeAt(0));
+}
+
+function base64(content: Uint8Array): string {
+  let text = "";
+  // In parts: a call takes only so many arguments.
+  for (let at = 0; at < content.length; at += 4096) text += String.fromCharCode(...content.subarray(at, at + 4096));
+  return btoa(text);
+}

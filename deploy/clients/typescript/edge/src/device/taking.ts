@@ -1,0 +1,56 @@
+import type { Agreement } from "../agreement.js";
+import type { SharedModel } from "../agent.js";
+import { hex } from "../encoding.js";
+import { SparseModel } from "../learner/sparse.js";
+import { MOST_HEAD, expect, signedBy, type Own, type SeenModel, type Stated } from "./model.js";
+
+/** A model of P2B that was taken, and its content for the device's storage. */
+export interface TakenModel {
+  readonly shared: SharedModel;
+  readonly rewardVariance: number;
+  readonly content: Uint8Array;
+  readonly seen: SeenModel;
+}
+
+interface Statement extends Stated {
+  readonly arms: number;
+  readonly catalogue: number;
+  readonly cells: number;
+  readonly items_sha256: null;
+  readonly layout: string;
+  readonly reward_variance: number;
+}
+
+const OWN: Own = { whole: ["arms", "catalogue", "cells"], others: ["items_sha256", "layout", "reward_variance"] };
+
+/** Take a model, or refuse it; see `signedBy`. */
+export async function takeModel(
+  agreement: Agreement,
+  known: SeenModel,
+  body: Uint8Array,
+  tag: string | null,
+  nowMs: number,
+): Promise<TakenModel> {
+  const { said, content, seen } = await signedBy<Statement>(agreement, known, body, tag, nowMs, OWN);
+  const { layout } = agreement;
+  expect(said.catalogue === 0 && said.items_sha256 === null, "items that are numbers");
+  const shape = said.arms === layout.arms && said.cells === layout.cells;
+  expect(shape && said.layout === hex(layout.digest), "the layout agreed to");
+  expect(typeof said.reward_variance === "number", "a number as reward_variance");
+  const model = modelOf(agreement, content, said.reward_variance);
+  return { shared: { version: said.version, model }, rewardVariance: said.reward_variance, content, seen };
+}
+
+/** Of a body in bytes, whatever it says. */
+export function longestModel({ layout: { arms, cells } }: Agreement): number {
+  return 16 * arms * cells + MOST_HEAD;
+}
+
+/** A model from its content: means, then variances, float64 of shape (arms, cells). */
+export function modelOf(agreement: Agreement, content: Uint8Array, rewardVariance: number): SparseModel {
+  const { arms, cells } = agreement.layout;
+  expect(content.length === 16 * arms * cells, `content of ${16 * arms * cells} bytes`);
+  const view = new DataView(content.buffer, content.byteOffset, content.length);
+  const numbers = Float64Array.from({ length: 2 * arms * cells }, (_, place) => view.getFloat64(8 * place, true));
+  return SparseModel.of(arms, cells, numbers.subarray(0, arms * cells), numbers.subarray(arms * cells), rewardVariance);
+}

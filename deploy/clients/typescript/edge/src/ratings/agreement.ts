@@ -1,0 +1,114 @@
+import { BODY_ROOM, FORMAT, pinned, type Agreed, type PinningFile, type PromiseFigures } from "../agreed.js";
+import { joined, littleEndian, utf8 } from "../encoding.js";
+import { require } from "../errors.js";
+import { canonical } from "../features/canonical.js";
+
+/** What an application ships with its code: `agreement.json` of a deployment of BGTplanner. */
+export interface RatingAgreementFile extends PinningFile {
+  readonly format: number;
+  readonly system: string;
+  readonly deployment: string;
+  readonly settings: Settings;
+  /** Public features, a list of numbers for each item. */
+  readonly features: readonly (readonly number[])[];
+  readonly promise: PromiseFigures & { readonly text: readonly string[] };
+  readonly slot: { readonly content_bytes: number; readonly body_bytes: number; readonly delay_ms: number };
+}
+
+/** What is used of the settings; others are in their digest alone. */
+export interface Settings {
+  readonly system: string;
+  readonly kind: string;
+  readonly deployment: string;
+  readonly items: number;
+  readonly features: number;
+  readonly settle_seconds: number;
+  readonly scale: { readonly lowest: number; readonly highest: number; readonly middle: number };
+  readonly release: {
+    readonly clip: number;
+    readonly factor_clip: number;
+    readonly count_weight: number;
+    readonly pairs: number;
+    readonly top: number;
+    readonly factors: number;
+  };
+  readonly model: {
+    readonly offset_ridge: number;
+    readonly lone_ridge: number;
+    readonly factor_ridge: number;
+    readonly feature_scale: number;
+    readonly valid_seconds: number;
+  };
+}
+
+/** Each user has one slot in each of them. */
+export const ROUNDS = 3;
+
+/** Settings that are floats in Python, whatever their value. */
+const FLOATS: ReadonlySet<string> = new Set([
+  "lowest", "highest", "middle", "epsilon", "delta", "shares", "clip", "factor_clip", "count_weight", "rating_variance",
+  "bias_variance", "offset_ridge", "lone_ridge", "factor_ridge", "factor_variance", "factor_weight", "feature_scale",
+  "edge_margin", "valid_seconds", "settle_seconds", "lift",
+]);
+/** Settings that came later: with these values they are in no digest. */
+const SETTLE_SECONDS = 3600;
+const VALID_SECONDS = 30 * 86_400;
+
+/** A checked agreement: what slots are made by, and what a model has to fit. */
+export class RatingAgreement implements Agreed {
+  readonly deployment: string;
+  readonly configuration: Uint8Array;
+  readonly signingKey: Uint8Array;
+  readonly sealingKey: Uint8Array;
+  readonly vouchKey: Uint8Array;
+  readonly promise: PromiseFigures;
+  readonly slot: RatingAgreementFile["slot"];
+  readonly settings: Settings;
+  /** Of items, row by row, (items, settings.features). */
+  readonly features: Float64Array;
+
+  /** Refuses a file that is not what its configuration's digest says. */
+  constructor(file: RatingAgreementFile) {
+    expect(file.format === FORMAT && file.system === "bgt", `format ${FORMAT} of bgt`);
+    const { settings } = file;
+    const { items, features, release, scale } = settings;
+    this.features = Float64Array.from(file.features.flat());
+    const isWhole = this.features.length === items * features && this.features.every(Number.isFinite);
+    expect(isWhole, `${features} numbers for each of ${items} items`);
+    const content = new DataView(new ArrayBuffer(8 * this.features.length));
+    this.features.forEach((value, place) => content.setFloat64(8 * place, value, true));
+    const prepared = joined([littleEndian(content.byteLength), new Uint8Array(content.buffer)]);
+    const keys = pinned(file, utf8(canonicalOf(settings)), prepared);
+    [this.configuration, this.sealingKey, this.vouchKey, this.signingKey] = keys;
+    [this.deployment, this.promise, this.slot, this.settings] = [file.deployment, file.promise, file.slot, settings];
+    for (const [whole, least, most] of [[items, 2, 1 << 16], [release.pairs, 1, 1 << 12], [release.top, 2, 512], [release.factors, 1, 64]]) {
+      expect(Number.isInteger(whole) && whole! >= least! && whole! <= most!, `a number from ${least} to ${most}`);
+    }
+    expect(scale.lowest < scale.highest && settings.kind === "edge", "a scale, and devices");
+    const size = 4 * (2 * release.pairs + 1 + release.factors);
+    const { content_bytes: told, body_bytes: body, delay_ms: delay } = file.slot;
+    expect(told === size && body === size + BODY_ROOM, `slots of ${size} bytes in bodies of ${size + BODY_ROOM}`);
+    const same = delay === Math.round(1000 * settings.settle_seconds) && this.deployment === settings.deployment;
+    expect(same && file.promise.lifetime_slots === ROUNDS, "figures of its settings");
+  }
+
+  /** Of how many items pairs are asked for. */
+  get top(): number {
+    return Math.min(this.settings.release.top, this.settings.items);
+  }
+}
+
+/** The text that a configuration's digest is made of. */
+function canonicalOf(settings: Settings): string {
+  const { privacy: _aside, settle_seconds: settle, model, ...rest } = settings as Settings & { privacy?: unknown };
+  const { valid_seconds: valid, ...parameters } = model;
+  const said = {
+    ...rest,
+    model: valid === VALID_SECONDS ? parameters : model,
+    ...(settle === SETTLE_SECONDS ? {} : { settle_seconds: settle }),
+    public_dataset: false,
+  };
+  return canonical(said, FLOATS);
+}
+
+const expect = (good: boolean, what: string): void => require("agreement", good, what);

@@ -1,0 +1,79 @@
+import type { PromiseFigures } from "../agreed.js";
+import type { SeenModel } from "../device/model.js";
+import { packed, unpacked } from "../device/packing.js";
+import { BadState } from "../errors.js";
+import { ROUNDS } from "./agreement.js";
+import type { Rated } from "./rated.js";
+import type { Figures } from "./rounds.js";
+
+/** The slot of a round. */
+export interface OwedSlot {
+  readonly round: number;
+  /** When it may leave, or be sent again; and how often that was tried. */
+  readonly fromMs: number;
+  readonly attempts: number;
+  /** Once it was made; null before. */
+  readonly body: Uint8Array | null;
+  /** The gateway's code of a fault that sending again does not mend; empty for none. */
+  readonly fault: string;
+}
+
+/** Everything that a device keeps, but the content of its model. */
+export interface RatingState {
+  readonly configuration: Uint8Array;
+  readonly promise: PromiseFigures;
+  readonly key: Uint8Array;
+  /** How many rounds were answered. */
+  readonly answered: number;
+  readonly ratings: Rated;
+  readonly owed: OwedSlot | null;
+  readonly seen: SeenModel;
+  /** Of the newest model; null before the first. */
+  readonly newest: Figures | null;
+  /** Whether the gateway said that the deployment has ended. */
+  readonly ended: boolean;
+}
+
+const FORMAT = 1;
+
+/** As bytes for a store. */
+export function packRatings(revision: number, state: RatingState): Uint8Array {
+  return packed(FORMAT, revision, { ...state, kind: "ratings" });
+}
+
+/** What `packRatings` gave. */
+export function unpackRatings(content: Uint8Array): RatingState & { readonly revision: number } {
+  const found = unpacked<RatingState & { revision: number; kind: string }>(FORMAT, content);
+  const bytes = [found.key, found.configuration, found.owed?.body ?? new Uint8Array(0)];
+  const keys = [found.seen?.signing, found.seen?.sealing];
+  const good =
+    found.kind === "ratings" &&
+    bytes.every((one) => one instanceof Uint8Array) &&
+    keys.every((one) => Array.isArray(one) && one.length > 0 && one.every((key) => key?.publicKey instanceof Uint8Array)) &&
+    Array.isArray(found.ratings) &&
+    found.ratings.every((pair) => Array.isArray(pair) && pair.every(Number.isFinite)) &&
+    isCount(found.answered);
+  if (!good) throw new BadState("state: expected what this package wrote, got something else");
+  return found;
+}
+
+/** A mark's text: how many rounds were answered. */
+export function packAnswered(answered: number): string {
+  return JSON.stringify({ format: FORMAT, answered });
+}
+
+/** How many rounds a mark says were answered; none where there is no mark. */
+export function unpackAnswered(text: string | null): number {
+  if (text === null) return 0;
+  try {
+    const found = JSON.parse(text) as { format?: unknown; answered?: unknown };
+    if (found.format === FORMAT && isCount(found.answered)) return found.answered;
+  } catch {
+    // Told below.
+  }
+  throw new BadState("mark: expected what this package wrote, got something else");
+}
+
+function isCount(found: unknown): found is number {
+  return Number.isInteger(found) && (found as number) >= 0 && (found as number) <= ROUNDS;
+}

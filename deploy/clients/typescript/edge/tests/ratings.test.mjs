@@ -1,0 +1,288 @@
+// Devices of ratings: what the Python agent gave (ratings_golden.py), given again here; what is kept, what leaves and when.
+import assert from "node:assert/strict";
+import { createHash } from "node:crypto";
+import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import test from "node:test";
+
+import { BadState, EdgeError, RatingAgreement, RatingDevice, Refused } from "../dist/ratings.js";
+import { Key } from "../dist/key.js";
+import { unseen } from "../dist/device/model.js";
+import { fileMark, fileStore } from "../dist/node.js";
+import { slotOf } from "../dist/ratings/making.js";
+import { byItem, ratedAlso } from "../dist/ratings/rated.js";
+import { firstVersion, takeVersion } from "../dist/ratings/rounds.js";
+import { predicted } from "../dist/ratings/solving.js";
+import { Gateway, hex, memory, opened, pairOf } from "./gateway.mjs";
+
+const golden = JSON.parse(await readFile(new URL("ratings.json", import.meta.url), "utf8"));
+const bytes = (text, form) => Uint8Array.from(Buffer.from(text, form));
+const sealing = { keys: { sealing: pairOf("x25519", bytes(golden.sealing, "hex")) } };
+const HOUR = 3_600_000;
+const [films] = golden.deployments;
+
+/** The versions of a deployment, the first one before any model. */
+async function versions(agreement, { models }) {
+  const taken = await Promise.all(models.map((body) => takeVersion(agreement, unseen(agreement), bytes(body, "base64"), null, golden.now)));
+  return [firstVersion(agreement), ...taken.map(({ version }) => version)];
+}
+
+/** A device with a clock and a gateway of its own. */
+function placed(more = {}) {
+  const gateway = new Gateway(null);
+  const { store, mark } = memory();
+  const clock = { now: golden.now - 10 * HOUR };
+  const options = {
+    agreement: films.agreement, url: "http://gateway.test/", store, mark, fetch: gateway.fetch, now: () => clock.now,
+    random: () => 0.5, ...more,
+  };
+  return { gateway, store, mark, clock, open: (other) => RatingDevice.open({ ...options, ...other }) };
+}
+
+function offered(number) {
+  const body = bytes(films.models[number - 1], "base64");
+  return { body, tag: tagOf(body) };
+}
+
+/** The entity tag that follows from a body: its content is what the statement says. */
+function tagOf(body) {
+  const size = new DataView(body.buffer, body.byteOffset).getUint32(8, true);
+  const said = JSON.parse(new TextDecoder().decode(body.subarray(12, 12 + size)));
+  const head = body.subarray(0, body.length - said.content_bytes);
+  return `"${createHash("sha256").update(head).digest("hex").slice(0, 32)}"`;
+}
+
+function keyOf({ contents }) {
+  return bytes(JSON.parse(new TextDecoder().decode(contents.get("state"))).key.base64, "base64");
+}
+
+for (const deployment of golden.deployments) {
+  test(`slots, ids and predictions of ${deployment.agreement.deployment} are the Python agent's`, async () => {
+    const agreement = new RatingAgreement(deployment.agreement);
+    const all = await versions(agreement, deployment);
+    assert.deepEqual(all.map(({ asked }) => asked.kind), ["items", "pairs", "factors"]);
+    for (const user of deployment.users) {
+      const key = await Key.of(bytes(user.key, "hex"));
+      const salt = new DataView((await key.prf("bgt-salt")).buffer).getBigUint64(0, true);
+      const own = byItem(agreement.settings, ratedAlso(agreement.settings, [], user.items, user.ratings));
+      for (const [number, { asked, model }] of all.entries()) {
+        const id = (await key.prf("bgt-slot", number)).slice(0, 16);
+        assert.deepEqual([hex(id), hex(slotOf(agreement, own, asked, salt))], user.slots[number], `${own.items.length} ratings, ${number}`);
+        const found = predicted(agreement, own, model, deployment.users[5].items);
+        found.forEach((one, at) => {
+          const expected = user.predicted[number][deployment.users[5].items[at]];
+          assert.ok(Math.abs(one - expected) <= golden.margin * Math.max(1, Math.abs(expected)), `${one} and ${expected}`);
+        });
+      }
+    }
+  });
+}
+
+test("an agreement that its digest does not say is refused", () => {
+  const { agreement } = films;
+  const changed = [
+    { settings: { ...agreement.settings, items: 25 } },
+    { settings: { ...agreement.settings, scale: { ...agreement.settings.scale, lowest: 2 } } },
+    { configuration: "00".repeat(16) },
+    { signing_key: "09".repeat(32) },
+    { system: "p2b" },
+    { deployment: "other" },
+    { features: [[1]] },
+    { slot: { ...agreement.slot, delay_ms: 1 } },
+  ];
+  for (const one of changed) assert.throws(() => new RatingAgreement({ ...agreement, ...one }), Refused, JSON.stringify(one));
+});
+
+test("a device answers each round once, with what the Python agent gives for its key, and predicts by the signed model", async () => {
+  const { gateway, store, clock, open } = placed();
+  const device = await open();
+  const user = films.users[4];
+  await device.rate(user.items, user.ratings);
+  const key = await Key.of(keyOf(store));
+  const salt = new DataView((await key.prf("bgt-salt")).buffer).getBigUint64(0, true);
+  const agreement = new RatingAgreement(films.agreement);
+  const own = byItem(agreement.settings, ratedAlso(agreement.settings, [], user.items, user.ratings));
+  const all = await versions(agreement, films);
+  for (const number of [0, 1, 2]) {
+    const before = gateway.slots.length;
+    const { nextMs } = await device.sync();
+    if (number) assert.equal(device.status.modelVersion, number, "taken");
+    assert.equal(gateway.slots.length, before, "a slot that a model asks for leaves by a later call");
+    assert.ok(nextMs >= clock.now && nextMs <= clock.now + HOUR);
+    clock.now = nextMs;
+    assert.equal((await device.sync()).handedIn, 1);
+    gateway.model = number < 2 ? offered(number + 1) : null;
+    const { body } = gateway.slots.at(-1);
+    assert.equal(body.length, films.agreement.slot.body_bytes);
+    assert.equal(body[17], number, "its round");
+    assert.equal(hex(body.slice(1, 17)), hex((await key.prf("bgt-slot", number)).slice(0, 16)));
+    assert.deepEqual(await opened(sealing, body), slotOf(agreement, own, all[number].asked, salt));
+  }
+  assert.equal(device.status.answered, 3);
+  const found = await device.predict([7, 9]);
+  assert.ok(found.every((one) => one >= 1 && one <= 5));
+});
+
+test("a slot is written before it leaves, with its mark; after a crash the same bytes are sent", async () => {
+  const { gateway, store, mark, clock, open } = placed();
+  const device = await open();
+  await device.rate([1, 2], [5, 1]);
+  await device.sync();
+  clock.now += HOUR;
+  gateway.answers = [null];
+  gateway.before = () => {
+    const state = JSON.parse(new TextDecoder().decode(store.contents.get("state")));
+    assert.equal(state.answered, 1);
+    assert.ok(state.owed.body.base64.length > 0);
+    assert.deepEqual(JSON.parse(mark.text), { format: 1, answered: 1 });
+  };
+  assert.equal((await device.sync()).handedIn, 0);
+  const again = await open();
+  await again.rate([3], [3]);
+  clock.now += HOUR;
+  assert.equal((await again.sync()).handedIn, 1);
+  assert.deepEqual(gateway.slots[0].body, gateway.slots[1].body);
+  clock.now += HOUR;
+  await again.sync();
+  assert.equal(gateway.slots.length, 2);
+});
+
+test("a cleared state, an older one, and forgetting give no second slot of a round", async () => {
+  const { gateway, store, clock, open } = placed();
+  const device = await open();
+  await device.rate([1, 2], [5, 1]);
+  await device.sync();
+  const older = new Map(store.contents);
+  clock.now += HOUR;
+  await device.sync();
+  await device.forget();
+  for (const contents of [new Map(), older, new Map(store.contents)]) {
+    store.contents = contents;
+    for (const one of [device, await open()]) {
+      await one.rate([4], [2]);
+      await one.sync();
+      clock.now += 2 * HOUR;
+      await one.sync();
+      assert.equal(one.status.answered, 1);
+    }
+  }
+  assert.equal(gateway.slots.length, 1);
+});
+
+test("only what the aggregator signed for this agreement is taken, and never an older version", async () => {
+  const agreement = new RatingAgreement(films.agreement);
+  const body = bytes(films.models[0], "base64");
+  const take = (content, seen = unseen(agreement), now = golden.now) => takeVersion(agreement, seen, content, null, now);
+  const { seen } = await takeVersion(agreement, unseen(agreement), bytes(films.models[1], "base64"), null, golden.now);
+  await assert.rejects(take(body, seen), Refused);
+  await assert.rejects(take(body, unseen(agreement), golden.now + 1000), Refused);
+  await assert.rejects(take(body.slice(0, -1)), Refused);
+  for (const place of [20, 200, body.length - 1]) {
+    const broken = body.slice();
+    broken[place] ^= 1;
+    await assert.rejects(take(broken), Refused, String(place));
+  }
+  const other = new RatingAgreement(golden.deployments[1].agreement);
+  await assert.rejects(takeVersion(other, unseen(other), body, null, golden.now), Refused);
+});
+
+test("a refused model leaves the device with the one that it has; a slot of another round waits longer each time", async () => {
+  const { gateway, clock, open } = placed();
+  const device = await open();
+  await device.sync();
+  clock.now += HOUR;
+  gateway.model = { body: bytes(films.models[0], "base64").fill(1, 300, 301), tag: '"x"' };
+  gateway.answers = [{ status: 422, code: "stale-period" }, { status: 422, code: "stale-period" }];
+  const first = await device.sync();
+  assert.match(first.refused, /^model: /);
+  assert.equal(device.status.modelVersion, 0);
+  assert.equal(first.nextMs, clock.now + 1000);
+  await device.sync();
+  assert.equal(gateway.slots.length, 1, "it waits");
+  clock.now = first.nextMs;
+  assert.equal((await device.sync()).nextMs, clock.now + 2000);
+  clock.now += 2000;
+  assert.equal((await device.sync()).handedIn, 1);
+  assert.deepEqual(gateway.slots[0].body, gateway.slots[2].body);
+});
+
+test("nothing is read or written between two requests of a round", async () => {
+  const { gateway, store, clock, open } = placed();
+  const device = await open();
+  await device.sync();
+  clock.now += HOUR;
+  gateway.model = offered(1);
+  const done = [];
+  const [{ fetch }, { read, write }] = [gateway, store];
+  Object.assign(store, {
+    read: (name) => (done.push("read"), read(name)),
+    write: (name, content) => (done.push("write"), write(name, content)),
+  });
+  const noting = await open({ fetch: (url, request) => (done.push(new URL(url).pathname), fetch(url, request)) });
+  assert.deepEqual([(await noting.sync()).handedIn, noting.status.modelVersion], [1, 1]);
+  const first = done.indexOf("/v1/slots");
+  assert.deepEqual(done.slice(first, done.lastIndexOf("/v1/model") + 1), ["/v1/slots", "/v1/model"]);
+  assert.ok(done.slice(0, first).includes("write"));
+});
+
+test("two pages on one state work on one another's, and send the same bytes", async () => {
+  const { gateway, clock, open } = placed();
+  const pages = [await open(), await open()];
+  await Promise.all(pages.map((page, at) => page.rate([at], [3])));
+  await Promise.all(pages.map((page) => page.sync()));
+  clock.now += HOUR;
+  await Promise.all(pages.map((page) => page.sync()));
+  await pages[0].sync();
+  await pages[1].sync();
+  assert.equal(new Set(gateway.slots.map(({ body }) => hex(body))).size, 1);
+  for (const page of pages) {
+    await page.predict([0]);
+    assert.deepEqual([page.status.rated, page.status.answered, page.status.waiting], [2, 1, false]);
+  }
+});
+
+test("ratings off the scale, unknown items and damaged states are refused, and nothing of them is taken", async () => {
+  const { store, open } = placed();
+  const device = await open();
+  for (const [items, ratings] of [[[24], [1]], [[-1], [1]], [[0.5], [1]], [[0], [5.1]], [[0], [NaN]], [[0, 1], [1]]]) {
+    await assert.rejects(device.rate(items, ratings), EdgeError);
+  }
+  await assert.rejects(device.predict([24]), EdgeError);
+  assert.equal(device.status.rated, 0);
+  const content = store.contents.get("state");
+  for (const broken of [content.slice(0, 40), new TextEncoder().encode("{}"), new TextEncoder().encode('{"format":1}')]) {
+    store.contents.set("state", broken);
+    await assert.rejects(open(), BadState);
+  }
+});
+
+test("another agreement is taken when it is asked for, and what was spent stays spent", async () => {
+  const { gateway, clock, open } = placed();
+  const device = await open();
+  await device.rate([1], [5]);
+  await device.sync();
+  clock.now += HOUR;
+  await device.sync();
+  const [, { agreement }] = golden.deployments;
+  await assert.rejects(open({ agreement }), /costs no more|agreeAnew/);
+  const cheaper = { ...agreement, promise: { ...films.agreement.promise } };
+  await assert.rejects(open({ agreement: cheaper }), /agreeAnew/);
+  const anew = await open({ agreement: cheaper, agreeAnew: true });
+  assert.deepEqual([anew.status.answered, anew.status.rated], [1, 0]);
+  clock.now += HOUR;
+  await anew.sync();
+  assert.equal(gateway.slots.length, 1);
+});
+
+test("in Node a state lies in files", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "ratings-"));
+  try {
+    const options = { store: fileStore(join(folder, "state")), mark: fileMark(join(folder, "mark")) };
+    const { open } = placed();
+    await (await open(options)).rate([3], [4]);
+    assert.equal((await open({ store: fileStore(join(folder, "state")), mark: options.mark })).status.rated, 1);
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+});
