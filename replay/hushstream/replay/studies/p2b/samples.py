@@ -41,7 +41,7 @@ def sample(
 
 
 def live(folder: Path, users: int, pace: float) -> Sample:
-    """Contributors of a shop and a tenth as many others at so many interactions a second; windows close in seconds."""
+    """Contributors of a shop and a tenth as many others, at ``pace`` interactions/s; windows close in seconds."""
     plan = Plan(users, users // 10, ("cold", "warm_private"), in_flight=16, pace=pace)
     world = shop(users=plan.contributors + plan.evaluated, rounds=_LIVE_ROUNDS, seed=1)
     values = {
