@@ -216,6 +216,23 @@ async def test_folds_and_snapshots_follow_no_uptime(machines: Any, tmp_path: Pat
         assert not run.lost
 
 
+async def test_the_oldest_append_is_waited_for_until_it_is_acknowledged(
+    machines: Any, tmp_path: Path, base: float
+) -> None:
+    async with running(machines, tmp_path, base=base) as run:
+        run.store.let.set()
+        run.brokers.held.add("journal-counting")
+        run.arrive()
+        await run.folded()
+        await until(lambda: run.driver.append_wait >= 0.2)
+        run.arrive()
+        await run.folded()
+        assert run.driver.append_wait >= 0.2, "a later append is not what is waited for longest"
+        run.brokers.acknowledge("journal-counting")
+        await until(lambda: run.driver.append_wait == 0.0)
+        assert not run.lost
+
+
 async def test_a_clean_end_takes_a_last_snapshot(machines: Any, tmp_path: Path) -> None:
     async with running(machines, tmp_path, interval=1000.0) as run:
         run.store.let.set()

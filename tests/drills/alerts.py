@@ -6,8 +6,9 @@
 Two learners and a shuffler on an Apache Kafka of their own. Both Prometheus scrape and evaluate as often as they are
 shipped to: an alert that a faster one would see, and the shipped one not, is none. A ``for`` of more than
 `LONGEST_FOR_SECONDS` is cut to that, so that a drill of hours takes minutes; expressions, ranges, thresholds are those
-of ``deploy/prometheus/rules``. Each cause must be told within `PATIENCE_SECONDS` of its fault. Alerts that no fault on
-one machine can fire are named with the reason: their ``promtool`` cases are all that holds them.
+of ``deploy/prometheus/rules``. Each cause must be told within `PATIENCE_SECONDS`: of its fault, or of when the workers
+that show it are up. Alerts that no fault on one machine can fire are named with the reason: their ``promtool`` cases
+are all that holds them.
 """
 
 from __future__ import annotations
@@ -37,28 +38,37 @@ sys.path[:0] = [str(ROOT / "deploy" / "kafka"), str(Path(__file__).parent)]
 
 import faults  # noqa: E402
 import local  # noqa: E402
-from scene import DIMENSION, NAME, PARTITIONS, CrampedLearner, Learner, Scene, scene_in, users_of  # noqa: E402
+from scene import (  # noqa: E402
+    DIMENSION,
+    NAME,
+    PARTITIONS,
+    CrampedLearner,
+    Learner,
+    Scene,
+    contexts_of_many,
+    scene_in,
+    users_of,
+)
 
-from hushstream.agents.kafka.logs import LogReader  # noqa: E402
-from hushstream.ops.connection import Connection  # noqa: E402
 from hushstream.replay.runners.ports import free_port  # noqa: E402
 from hushstream.schemas import codec  # noqa: E402
 from hushstream.schemas.batches import encode_feedback_batch  # noqa: E402
-from hushstream.schemas.partitioning import partition_of  # noqa: E402
 
 HOME = ROOT / "deploy" / "prometheus"
 LONGEST_FOR_SECONDS = 60
 _KINDS: Mapping[str, str] = {"public": "prometheus", "zone": "zone"}
 _WORKERS = ("first learner", "second learner", "shuffler", "aggregator")
 PATIENCE_SECONDS = 120.0
-ON_THEIR_WAY = 20_000
-"""Records that are being sent when the broker stops, so that some journal waits for it."""
+TO_FOLD = 100
+"""Records of 100 contexts that a learner has not folded when the broker stops, so that its journal waits for it."""
 STOPPED_SECONDS = 90.0
-WAITING_SECONDS = 8.0
+WAITING_SECONDS = 12.0
+"""A fold of all of them, the first five seconds that the gauge shows, and what is between two looks."""
+TRIES = 5
+"""A broker that stops before a learner has fetched anything leaves nothing to wait for."""
 BACKLOG = 60_000
 """Contexts, and as many clicks, of each partition: more than learners fold before it is seen that they lie there."""
 AT_ONCE = 4000
-SLICE, JOURNALED = 100, 50
 
 _NO_GATEWAY = "the drill's deployment is asked by clients, not over HTTP"
 NOT_LIVE: Mapping[str, str] = {
@@ -200,23 +210,22 @@ async def _starved(*learners: Learner) -> None:
 
 
 async def broker_stopped(ports: Sequence[int], scene: Scene) -> None:
-    """A broker that keeps its connections and answers nothing, while records are on their way."""
-    sending = asyncio.create_task(_send(scene, contexts_of("late", ON_THEIR_WAY)))
-    await _journaled(scene, partition_of("late", PARTITIONS))
+    """A broker that keeps its connections and answers nothing, while a learner folds what it has just fetched."""
     pid = int((scene.kafka / "broker-1" / "pid").read_text(encoding="utf-8"))
     try:
-        while True:
-            os.kill(pid, signal.SIGSTOP)
-            await asyncio.sleep(WAITING_SECONDS)
-            if sending.done() or any([await asyncio.to_thread(_waits, port) for port in ports]):
-                break
-            # Nothing was on its way at that moment.
+        for number in range(TRIES):
             os.kill(pid, signal.SIGCONT)
+            await scene.questions.dark_since(time.monotonic())
+            values = contexts_of_many(f"late-{number}", 0, TO_FOLD)
+            await asyncio.gather(*(scene.log.append("contexts", 0, one) for one in values))
+            os.kill(pid, signal.SIGSTOP)
+            scene.moved = time.monotonic()
             await asyncio.sleep(WAITING_SECONDS)
+            if any([await asyncio.to_thread(_waits, port) for port in ports]):
+                break
         await asyncio.sleep(STOPPED_SECONDS)
     finally:
         os.kill(pid, signal.SIGCONT)
-    await sending
     await scene.questions.dark_since(time.monotonic())
 
 
@@ -227,23 +236,6 @@ def _waits(port: int) -> bool:
     return any(line.startswith("hushstream_append_wait_seconds") and float(line.split()[-1]) > 0 for line in lines)
 
 
-async def _send(scene: Scene, contexts: Sequence[bytes]) -> None:
-    """Contexts of the user who is late, a few at a time; what the broker does not take is let go."""
-    home = partition_of("late", PARTITIONS)
-    for low in range(0, len(contexts), SLICE):
-        appends = (scene.log.append("contexts", home, one) for one in contexts[low : low + SLICE])
-        await asyncio.gather(*appends, return_exceptions=True)
-
-
-async def _journaled(scene: Scene, partition: int) -> None:
-    """Wait until a learner writes one record of its journal after the other."""
-    place = ("decisions", partition)
-    async with LogReader(Connection(scene.bootstrap, scene.topic("")).settings()) as reader:
-        before = (await reader.end_offsets([place]))[place]
-        while (await reader.end_offsets([place]))[place] < before + JOURNALED:  # noqa: ASYNC110 - a learner writes it
-            await asyncio.sleep(0.001)
-
-
 async def inputs_lost(scene: Scene) -> None:
     """Contexts of a partition that nobody has folded are deleted while no learner runs."""
     for learner in (scene.first, scene.second):
@@ -252,6 +244,7 @@ async def inputs_lost(scene: Scene) -> None:
     # Of one partition: a worker that has none left to run ends, and shows nothing.
     await faults.inputs_deleted(scene, [0])
     await asyncio.gather(scene.first.start(PATIENCE_SECONDS / 3), scene.second.start(PATIENCE_SECONDS / 3))
+    scene.moved = time.monotonic()
 
 
 async def topic_deleted(scene: Scene) -> None:
@@ -343,17 +336,22 @@ async def _tried(scene: Scene, scrapers: Sequence[Scraper], cause: Cause) -> set
         print(f"| {', '.join(sorted(early))} | FIRED BEFORE | {cause.fault} |", flush=True)
         return early
     acting = asyncio.create_task(cause.act(scene))
-    while missing and (not acting.done() or time.monotonic() - began < PATIENCE_SECONDS):
+    while missing and (not acting.done() or _since(began, scene) < PATIENCE_SECONDS):
         await asyncio.sleep(0.5)
         for scraper in scrapers:
             for name in missing & await asyncio.to_thread(scraper.firing):
                 missing.discard(name)
-                print(f"| {name} | fired after {time.monotonic() - began:.0f} s | {cause.fault} |", flush=True)
+                print(f"| {name} | fired after {_since(began, scene):.0f} s | {cause.fault} |", flush=True)
     await acting
     await cause.mend(scene)
     for name in sorted(missing):
         print(f"| {name} | DID NOT FIRE | {cause.fault} |", flush=True)
     return missing
+
+
+def _since(began: float, scene: Scene) -> float:
+    """Seconds since a fault was there: one that first prepares begins when that is done."""
+    return time.monotonic() - max(began, scene.moved)
 
 
 def _say_the_rest(tried: set[str]) -> None:

@@ -250,12 +250,20 @@ async def scene_in(
 
 async def history(log: KafkaEventLog) -> None:
     """Contexts of many users, 100 in a record."""
+    each = [
+        contexts_of_many("early", partition, EARLIER_RECORDS // 100 // PARTITIONS) for partition in range(PARTITIONS)
+    ]
+    for values in zip(*each, strict=True):
+        for partition, value in enumerate(values):
+            await log.append("contexts", partition, value)
+
+
+def contexts_of_many(name: str, partition: int, count: int) -> list[bytes]:
+    """Records of 100 contexts each, of users whose home is a partition; ids and users begin with a name."""
     vectors = np.random.default_rng(0).dirichlet(np.ones(DIMENSION), size=100)
-    for number in range(EARLIER_RECORDS // 100):
-        partition = number % PARTITIONS
-        users = users_of(partition, "early", 100)
-        events = [f"early-{number}-{row}" for row in range(100)]
-        await log.append("contexts", partition, encode_context_batch(events, users, vectors, track="private"))
+    users = users_of(partition, name, 100)
+    events = [[f"{name}-{partition}-{number}-{row}" for row in range(100)] for number in range(count)]
+    return [encode_context_batch(one, users, vectors, track="private") for one in events]
 
 
 def users_of(partition: int, name: str, count: int) -> list[str]:
