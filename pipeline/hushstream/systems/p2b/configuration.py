@@ -127,7 +127,7 @@ class EncoderConfig:
     """How a context becomes a code, and what the server learns on.
 
     Attributes:
-        codes: how many clusters the grid is cut into; auto computes the number from arms, expected slots and epsilon.
+        codes: how many clusters the grid is cut into; auto picks the number from arms, expected slots and epsilon.
         features: what stands for a code in the shared model: its centroid, or a one-hot vector.
         seed: seed of the sample of grid points and of the start of k-means; no user data is used.
     """
@@ -381,7 +381,7 @@ class P2BConfig:
         lift: the noised lift of the model over a hold-out.
         partitions: how many partitions each topic has.
         users: quotas and expiry of users.
-        budget: the most that all slots of one user and the lift may cost them together; null: what the configuration
+        budget: limits what all slots of one user and the lift may cost them together; null: what the configuration
             plans. A user sends as many of their lifetime_slots as fit into it.
         privacy: the operator's own words about the guarantee; they are not part of the digest.
         mode: live, or shadow, where clients show the application's own choice and the answers are recorded beside it.
