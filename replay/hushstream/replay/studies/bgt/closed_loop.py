@@ -33,7 +33,7 @@ class RatingsPlayed:
     """The outcome of a run.
 
     Attributes:
-            predicted: (rounds, m) predictions of the later ratings after each round, from 0 to 1.
+        predicted: (rounds, m) predictions of the later ratings after each round, from 0 to 1.
         seconds: from the first rating to the last answer.
         latencies: seconds from asking to answer, of each user after the last round.
     """
@@ -63,7 +63,7 @@ class RatingLoop:
         """Play over a client's log.
 
         Raises:
-                PredictionTimeout: a rater's answer or the model of a round did not come in time.
+            PredictionTimeout: a rater's answer or the model of a round did not come in time.
         """
         started = time.perf_counter()
         async with RatingClient(log, self._config) as client:

@@ -36,13 +36,13 @@ class Task:
     """One run.
 
     Attributes:
-            world: name of the world.
-            form: see `Form`.
-            epsilon: None for no noise.
-            seed: seed of split, keys and losses.
-            features: whether public features are used, where the world has them.
-            lost: share of slots that never arrive; other slots are lost in each round.
-            release: further release settings, as pairs.
+        world: name of the world.
+        form: see `Form`.
+        epsilon: None for no noise.
+        seed: seed of split, keys and losses.
+        features: whether public features are used, where the world has them.
+        lost: share of slots that never arrive; other slots are lost in each round.
+        release: further release settings, as pairs.
         data_dir: see `hushstream.replay.datasets.store.locate`.
     """
 
@@ -61,12 +61,12 @@ class Played:
     """The outcome of a run.
 
     Attributes:
-            rmse: of predictions by the last model.
-            f1, balanced: scores for ratings above one half (see `judged`).
-            after: RMSE after each round.
-            kinds: the kind of slot that each round asked for.
-            ratio: largest eigenvalue of the pairs divided by the edge of the noise; 0 where no edge was tested.
-            factors: how many factors were kept.
+        rmse: of predictions by the last model.
+        f1, balanced: scores for ratings above one half (see `judged`).
+        after: RMSE after each round.
+        kinds: the kind of slot that each round asked for.
+        ratio: largest eigenvalue of the pairs divided by the edge of the noise; 0 where no edge was tested.
+        factors: how many factors were kept.
     """
 
     rmse: float

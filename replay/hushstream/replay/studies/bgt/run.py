@@ -42,9 +42,9 @@ class BgtOptions(PlayOptions):
     """What to run: the options of every system (`PlayOptions`), and BGTplanner's own.
 
     Attributes:
-            dataset: name of a world of ratings.
-            epsilon: the epsilon of all slots of a user; the configuration may set more settings of the release.
-            features: whether public features of items are used, where the world has them.
+        dataset: name of a world of ratings.
+        epsilon: the epsilon of all slots of a user; the configuration may set more settings of the release.
+        features: whether public features of items are used, where the world has them.
     """
 
     dataset: str = "filmtrust"
@@ -56,8 +56,8 @@ def run_bgt(options: BgtOptions, progress: Progress | None = None) -> BgtResult:
     """Play three rounds; return errors beside those of predictors without cost, guarantee, counts and throughput.
 
     Raises:
-            HushstreamError: an unknown world, a world without ratings, an unknown runner or option, or a wrong
-                configuration.
+        HushstreamError: an unknown world, a world without ratings, an unknown runner or option, or a wrong
+            configuration.
     """
     options.require_runner()
     world = _world(options)
@@ -187,9 +187,9 @@ class _Models:
     """What the published models say about the rounds.
 
     Attributes:
-            kinds: the kind of slot that each round asked for; "none" where it asked for none.
-            factors: how many factors the last model has.
-            ratio: largest eigenvalue divided by the edge of the noise; 0 where no edge was tested.
+        kinds: the kind of slot that each round asked for; "none" where it asked for none.
+        factors: how many factors the last model has.
+        ratio: largest eigenvalue divided by the edge of the noise; 0 where no edge was tested.
     """
 
     kinds: tuple[str, ...]

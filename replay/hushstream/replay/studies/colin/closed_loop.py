@@ -57,7 +57,7 @@ class CollaborativePlayed:
         chosen: arms, int32.
         rewards: float64.
         regret: best mean reward minus that of the chosen arm, float64.
-            random_regret: the mean regret of a policy that picks an arm at random, float64.
+        random_regret: the mean regret of a policy that picks an arm at random, float64.
         seconds: from the first context to the last model.
         latencies: seconds from asking to answer, a sample.
     """
@@ -100,7 +100,7 @@ class CollaborativeLoop:
         """Play all phases over a client's log.
 
         Raises:
-                HushstreamError: no model followed the end of a phase in time.
+            HushstreamError: no model followed the end of a phase in time.
         """
         started, context = time.perf_counter(), self._world.contexts(np.array([0]), 0)[0]
         async with Client(log) as client:

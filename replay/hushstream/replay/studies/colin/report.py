@@ -48,7 +48,7 @@ class CollaborativeResult(Replayed):
         noise_at: who adds the noise.
         users: how many there are.
         rows: the regret curve, rising in events.
-            mean_reward: mean over all interactions.
+        mean_reward: mean over all interactions.
     """
 
     algorithm: str

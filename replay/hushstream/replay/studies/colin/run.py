@@ -47,9 +47,9 @@ class CollaborativeOptions(PlayOptions):
     """What to run: the options of every system (`PlayOptions`), and those of collaborative bandits.
 
     Attributes:
-            dataset: name of a collaborative world.
-            rounds: interactions of each user; by default all that the world has.
-            rounds_per_phase: a new model is made after this many rounds of every user.
+        dataset: name of a collaborative world.
+        rounds: interactions of each user; by default all that the world has.
+        rounds_per_phase: a new model is made after this many rounds of every user.
     """
 
     dataset: str = "colin"
@@ -61,8 +61,8 @@ def run_collaborative(options: CollaborativeOptions, progress: Progress | None =
     """Play a world through a collaborative system and return its regret, guarantee, counts and throughput.
 
     Raises:
-                HushstreamError: an unknown world, one without related users, an unknown runner or option; or a wrong
-                    configuration.
+        HushstreamError: an unknown world, one without related users, an unknown runner or option; or a wrong
+            configuration.
     """
     options.require_runner()
     world = _world(options)
@@ -92,7 +92,7 @@ def relation_graph(world: CollaborativeWorld, algorithm: str) -> SocialGraph:
     diagonal entry gives the weights again.
 
     Raises:
-            HushstreamError: W was not made from symmetric weights.
+        HushstreamError: W was not made from symmetric weights.
     """
     names = [user_name(user) for user in range(world.users)]
     if algorithm != "colin":
@@ -191,9 +191,9 @@ def regret_apart(world: CollaborativeWorld, rounds: int, alpha: float) -> Float6
     Here a user learns from each reward at once, while a deployment waits for the end of its phase.
 
     Args:
-            world: a world with known mean rewards.
-            rounds: rounds of each user.
-            alpha: width of the bounds.
+        world: a world with known mean rewards.
+        rounds: rounds of each user.
+        alpha: width of the bounds.
 
     Raises:
         HushstreamError: the world has no known mean rewards.
@@ -226,9 +226,9 @@ def payoff(world: CollaborativeWorld, regret: Float64, alpha: float | Literal["l
     """The regret of a run compared with that of users who learn separately; the sample is the users.
 
     Args:
-            world: the world that was played.
-            regret: (users, rounds), of the run.
-            alpha: alpha of the run's learner; ``lemma`` is for noised sums, so for these exact ones it means `ALPHA`.
+        world: the world that was played.
+        regret: (users, rounds), of the run.
+        alpha: alpha of the run's learner; ``lemma`` is for noised sums, so for these exact ones it means `ALPHA`.
     """
     ours = regret.mean(axis=1)
     others = regret_apart(world, regret.shape[1], ALPHA if alpha == "lemma" else alpha).mean(axis=1)

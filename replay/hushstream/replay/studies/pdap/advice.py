@@ -36,9 +36,9 @@ class Advice:
 
     Attributes:
         verdict: `SHARE`, `KEEP_APART` or `UNCLEAR`.
-            gain: click rate of greedy choices at the end, shared minus apart, in points: mean and 95 % interval.
-            online: the same for all answers of the run.
-            plan: facts that need no simulation, with their warnings.
+        gain: click rate of greedy choices at the end, shared minus apart, in points: mean and 95 % interval.
+        online: the same for all answers of the run.
+        plan: facts that need no simulation, with their warnings.
     """
 
     verdict: str
@@ -83,12 +83,12 @@ def advise(
     """Simulate a deployment, and its vendors apart.
 
     Args:
-            config: the deployment; all vendors count as equally large, and contexts as two-dimensional.
-            contexts: how many decisions all vendors make in the deployment's life.
-            overlap: share of items that suit users anywhere: .02 for specialised vendors, 1 for vendors that are alike.
-            seeds: seeds of worlds, at least two.
-            progress: called with runs done, runs in all, and what is played.
-            processes: see `play_all`.
+        config: the deployment; all vendors count as equally large, and contexts as two-dimensional.
+        contexts: how many decisions all vendors make in the deployment's life.
+        overlap: share of items that suit users anywhere: .02 for specialised vendors, 1 for vendors that are alike.
+        seeds: seeds of worlds, at least two.
+        progress: called with runs done, runs in all, and what is played.
+        processes: see `play_all`.
 
     Raises:
         WorldError: more contexts than can be simulated, or fewer than two seeds.

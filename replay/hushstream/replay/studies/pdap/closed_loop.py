@@ -44,7 +44,7 @@ class PdapPlan:
         """Refuse a plan without contexts.
 
         Raises:
-                HushstreamError: fewer than 1 context; the message names the number.
+            HushstreamError: fewer than 1 context; the message names the number.
         """
         if self.contexts < 1:
             raise HushstreamError(f"plan: expected contexts of at least 1, got {self.contexts}")
@@ -63,8 +63,8 @@ class Visits:
     """Who comes, and the coins that decide their clicks, (n,) each.
 
     Attributes:
-            arrivals: the users, in order.
-            coins: numbers from 0 to 1; an answer with a mean above its coin is clicked.
+        arrivals: the users, in order.
+        coins: numbers from 0 to 1; an answer with a mean above its coin is clicked.
     """
 
     arrivals: Arrivals
@@ -83,7 +83,7 @@ class PdapPlayed:
 
     Attributes:
         chosen: arms.
-            chances: click probability of each arm at its context.
+        chances: click probability of each arm at its context.
         clicks: 0 or 1.
         seconds: from the first context to the last model.
         latencies: seconds from asking to answer, a sample.
@@ -117,7 +117,7 @@ class PdapLoop:
         """Play all phases, each vendor's users over its own client's log.
 
         Raises:
-                HushstreamError: no model followed the end of a phase in time.
+            HushstreamError: no model followed the end of a phase in time.
         """
         started, context = time.perf_counter(), np.full(self._config.dimension, 0.5, dtype=np.float32)
         async with AsyncExitStack() as stack:

@@ -54,14 +54,14 @@ class Task:
 
     Attributes:
         form: see `Form`.
-            epsilon: epsilon of one event's reward; not used by exact forms.
-            contexts: contexts of all vendors together.
-            seed: seed of world, users, coins and keys.
-            world: ``vendors`` or ``ml-vendors``.
-            options: options of the world, as sorted pairs.
-            release: settings of `BlockConfig`, as sorted pairs.
-            cells: settings of `CellConfig`, as sorted pairs.
-            estimate: settings of `EstimateConfig`, as sorted pairs.
+        epsilon: epsilon of one event's reward; not used by exact forms.
+        contexts: contexts of all vendors together.
+        seed: seed of world, users, coins and keys.
+        world: ``vendors`` or ``ml-vendors``.
+        options: options of the world, as sorted pairs.
+        release: settings of `BlockConfig`, as sorted pairs.
+        cells: settings of `CellConfig`, as sorted pairs.
+        estimate: settings of `EstimateConfig`, as sorted pairs.
     """
 
     form: Form
@@ -81,9 +81,9 @@ class Played:
 
     Attributes:
         greedy: mean click probability of the greedy choices at the end, over fresh contexts.
-            online: mean click probability of all answers up to each reached one of `CHECKPOINTS`, and up to the end.
-            cells: how many cells are open at the end.
-            pool: how many arms could be shown at the end.
+        online: mean click probability of all answers up to each reached one of `CHECKPOINTS`, and up to the end.
+        cells: how many cells are open at the end.
+        pool: how many arms could be shown at the end.
     """
 
     greedy: float

@@ -39,9 +39,9 @@ class VendorRow:
         vendor: its name.
         visits: contexts of its users.
         shared: mean click probability of what they were shown.
-            alone: the same for a vendor that uses only its own items and its own exact clicks.
-            sent: visits of its users that got another vendor's item.
-            received: visits of other vendors' users that got one of its items.
+        alone: the same for a vendor that uses only its own items and its own exact clicks.
+        sent: visits of its users that got another vendor's item.
+        received: visits of other vendors' users that got one of its items.
     """
 
     vendor: str
@@ -71,10 +71,10 @@ class PdapResult(Replayed):
     """The outcome of a run beside `Replayed`; ``comparison`` compares click rates, over visits.
 
     Attributes:
-            placement: where the counters are.
-            vendors: one row for each vendor.
-            curve: the points of the curve, rising in contexts.
-            internal: whether the run used a log of somebody's own users.
+        placement: where the counters are.
+        vendors: one row for each vendor.
+        curve: the points of the curve, rising in contexts.
+        internal: whether the run used a log of somebody's own users.
     """
 
     placement: str

@@ -63,8 +63,8 @@ def run_pdap(options: PdapOptions, progress: Progress | None = None) -> PdapResu
     """Play a world of vendors and return the clicks of each, guarantee, counts and throughput.
 
     Raises:
-            HushstreamError: an unknown world, one without vendors, an unknown runner or option; a wrong configuration, or
-                items by name; an internal log that would go to a Kafka cluster.
+        HushstreamError: an unknown world, one without vendors, an unknown runner or option; a wrong configuration or
+            items by name; an internal log that would go to a Kafka cluster.
     """
     options.require_runner()
     world = _world(options)

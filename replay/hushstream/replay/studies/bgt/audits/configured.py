@@ -31,7 +31,7 @@ def audit_config(config: BgtConfig, runs: int, false_alarm: float) -> AuditRepor
     """Attack what a configuration releases: all three rounds, with its slots, clips, shares, items and top items.
 
     Raises:
-            HushstreamError: the configuration adds no noise.
+        HushstreamError: the configuration adds no noise.
     """
     release = config.release
     if release.noise == "exact":

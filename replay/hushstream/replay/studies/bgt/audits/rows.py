@@ -53,9 +53,9 @@ class Rig:
     """What is attacked; tests put in parts that each break one rule.
 
     Attributes:
-            config: the deployment's configuration.
-            agent: the class that makes and remembers slots.
-            collector: the class that takes and releases them.
+        config: the deployment's configuration.
+        agent: the class that makes and remembers slots.
+        collector: the class that takes and releases them.
     """
 
     config: BgtConfig

@@ -76,7 +76,7 @@ def bgt_rows(progress: Progress, rounds: int = 5) -> list[BenchRow]:
     """Measure making, taking and sealing.
 
     Args:
-            progress: called with what is being measured.
+        progress: called with what is being measured.
         rounds: repetitions; figures are medians over them.
     """
     progress("BGTplanner")

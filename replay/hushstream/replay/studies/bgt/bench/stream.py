@@ -45,10 +45,10 @@ class StreamSizes:
     """How large the runs are.
 
     Attributes:
-            items: I.
-            ratings: how many each user has.
-            slots: how many the measured round has.
-            short: how many each round before it has.
+        items: I.
+        ratings: how many each user has.
+        slots: how many the measured round has.
+        short: how many each round before it has.
     """
 
     items: int = ITEMS
@@ -61,12 +61,12 @@ def bgt_stream_rows(progress: Progress, rounds: int = 5, sizes: StreamSizes | No
     """Measure one collector's worker.
 
     Args:
-            progress: called with what is being measured.
-            rounds: figures are medians over them.
-            sizes: how large the runs are; None: the sizes for which targets are stated.
+        progress: called with what is being measured.
+        rounds: figures are medians over them.
+        sizes: how large the runs are; None: the sizes for which targets are stated.
 
     Raises:
-            BenchFailed: the worker ended, or made no more progress.
+        BenchFailed: the worker ended, or made no more progress.
     """
     return asyncio.run(_measure(progress, rounds, sizes or StreamSizes()))
 

@@ -58,11 +58,11 @@ class PaperTask:
     """One run.
 
     Attributes:
-            world: name of the world.
-            schedule: see `SCHEDULES`.
-            law: distribution of the noise.
-            seed: seed of split, noise and choices.
-            rounds: T.
+        world: name of the world.
+        schedule: see `SCHEDULES`.
+        law: distribution of the noise.
+        seed: seed of split, noise and choices.
+        rounds: T.
         data_dir: see `hushstream.replay.datasets.store.locate`.
     """
 
@@ -79,9 +79,9 @@ class PaperPlayed:
     """The outcome of a run.
 
     Attributes:
-            rmse, f1, balanced: scores of the last model.
-            rounds: how many rounds were played before the budget ended.
-            chances: smallest and largest probability that the planner gave a level; (0, 0) without a planner.
+        rmse, f1, balanced: scores of the last model.
+        rounds: how many rounds were played before the budget ended.
+        chances: smallest and largest probability that the planner gave a level; (0, 0) without a planner.
     """
 
     rmse: float

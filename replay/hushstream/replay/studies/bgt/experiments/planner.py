@@ -42,11 +42,11 @@ class Planner:
         """Before the first round.
 
         Args:
-                levels: shares of the total that a round may cost, rising.
-                rounds: T.
-                clients: U.
-                sign: ``printed`` or ``mended``; see the module.
-                seed: seed of its choices.
+            levels: shares of the total that a round may cost, rising.
+            rounds: T.
+            clients: U.
+            sign: ``printed`` or ``mended``; see the module.
+            seed: seed of its choices.
         """
         self.levels, self._rounds, self._clients = np.array(levels), rounds, clients
         self._sign = 1.0 if sign == "printed" else -1.0

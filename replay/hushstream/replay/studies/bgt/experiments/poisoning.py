@@ -34,10 +34,10 @@ class PoisonTask:
     """One run.
 
     Attributes:
-            world: name of the world.
-            malicious: how many clients are malicious.
-            seed: seed of the split.
-            targets: how many items are attacked, one after the other, from the most rated one on.
+        world: name of the world.
+        malicious: how many clients are malicious.
+        seed: seed of the split.
+        targets: how many items are attacked, one after the other, from the most rated one on.
         data_dir: see `hushstream.replay.datasets.store.locate`.
     """
 

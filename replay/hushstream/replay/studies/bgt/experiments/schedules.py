@@ -60,11 +60,11 @@ class Task:
     """One run.
 
     Attributes:
-            world: name of the world.
-            schedule: see `SCHEDULES`.
-            seed: seed of split, noise and choices.
-            rounds: T.
-            epsilon: what all rounds together cost a user.
+        world: name of the world.
+        schedule: see `SCHEDULES`.
+        seed: seed of split, noise and choices.
+        rounds: T.
+        epsilon: what all rounds together cost a user.
         data_dir: see `hushstream.replay.datasets.store.locate`.
     """
 

@@ -61,7 +61,7 @@ def load_ratings(table: Table, mapping: RatingMapping | Mapping[str, Any] | str 
         mapping: a mapping, its keys and values, or the path of a mapping file.
 
     Raises:
-            LogError: file, mapping or a value is not as expected.
+        LogError: file, mapping or a value is not as expected.
     """
     if isinstance(mapping, Mapping):
         mapping = parse_rating_mapping(mapping, "mapping")
@@ -89,7 +89,7 @@ def own_ratings(*, file: Table, mapping: str | Mapping[str, Any]) -> RatingWorld
 
     Args:
         file: the ratings, or a data frame of them.
-            mapping: what is public about the ratings, as a file or as its keys and values; see the module.
+        mapping: what is public about the ratings, as a file or as its keys and values; see the module.
 
     Raises:
         LogError: file, mapping or a value is not as expected.

@@ -37,7 +37,7 @@ class RatingWorld:
     """All ratings of a population.
 
     Attributes:
-            name: name of dataset and variant.
+        name: name of dataset and variant.
         users: (n,) from 0, in the order in which ratings came.
         items: (n,) from 0.
         values: (n,) from 0 to 1.

@@ -39,7 +39,7 @@ def audit_config(config: CollaborativeConfig, runs: int, false_alarm: float) -> 
     """Attack what a configuration releases.
 
     Raises:
-            HushstreamError: its release adds no noise, or the asked number of runs takes too long.
+        HushstreamError: its release adds no noise, or the asked number of runs takes too long.
     """
     release, bounds = config.release, config.features
     if release.mechanism == "exact":

@@ -72,8 +72,8 @@ def fork_rows(counters: tuple[ContinualConfig, ...], noisy: ContinualConfig) -> 
     """All audits of forks, in the order of the table.
 
     Args:
-            counters: one of every mechanism and distribution of noise, at a trusted counter.
-            noisy: a configuration that noises rewards one by one.
+        counters: one of every mechanism and distribution of noise, at a trusted counter.
+        noisy: a configuration that noises rewards one by one.
     """
     edge = tuple(replace(one, noise_at="learner") for one in counters)
     every = f"users of {len(counters)} counters, those that draw ahead after a suspected rollback"

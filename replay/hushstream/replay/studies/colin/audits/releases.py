@@ -66,8 +66,8 @@ def audit_counter_release(system: CollaborativeSystem, most: int) -> Attacked:
     """Attack a trusted counter or one at the edge: the first reward of every user is 1 or 0.
 
     Args:
-            system: the attacked system.
-            most: how many leaves of a user's counter the attack may feed.
+        system: the attacked system.
+        most: how many leaves of a user's counter the attack may feed.
 
     Raises:
         HushstreamError: see `reading_of`.

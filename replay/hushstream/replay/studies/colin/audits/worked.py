@@ -30,12 +30,12 @@ def played_rewards(
     """Sums of every user after each step as a counter publishes them, float64 (steps, users, d).
 
     Args:
-            system: a system whose steps close after a row of each user.
-            key: the counter's key.
-            features: the features of every row, (d,).
-            steps: rewards, (steps, users).
-            nonce: the journal's nonce; None: a new one.
-            branch: which branch of a rolled-back journal to play.
+        system: a system whose steps close after a row of each user.
+        key: the counter's key.
+        features: the features of every row, (d,).
+        steps: rewards, (steps, users).
+        nonce: the journal's nonce; None: a new one.
+        branch: which branch of a rolled-back journal to play.
     """
     role = PlayedRole(partial(CounterMachine, system, 0, key), nonce=nonce, epoch_nonce=branch.epoch_nonce)
     for number, rewards in enumerate(steps):

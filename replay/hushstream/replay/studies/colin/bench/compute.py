@@ -64,7 +64,7 @@ def collaborative_rows(progress: Progress, rounds: int = 5) -> list[BenchRow]:
     """Measure CoLin with 10, 50 and 100 users.
 
     Args:
-            progress: called with what is being measured.
+        progress: called with what is being measured.
         rounds: repetitions; figures are medians over them.
     """
     rows = []

@@ -52,15 +52,15 @@ class Plot:
     """A figure: the runs of one or more worlds, and which of their values are shown.
 
     Attributes:
-            name: name of the experiment.
-            title: its title in a line.
-            source: the paper's figure.
-            worlds: the variants in words.
-            settings: one world for each seed of each point: columns, and the world under a seed.
-            seeds: seeds of worlds and keys.
-            columns: which values of a run the rows hold, by name.
-            over_time: whether there is a row for each checkpoint, or only one at the end.
-            facts: notes shown with the figure.
+        name: name of the experiment.
+        title: its title in a line.
+        source: the paper's figure.
+        worlds: the variants in words.
+        settings: one world for each seed of each point: columns, and the world under a seed.
+        seeds: seeds of worlds and keys.
+        columns: which values of a run the rows hold, by name.
+        over_time: whether there is a row for each checkpoint, or only one at the end.
+        facts: notes shown with the figure.
     """
 
     name: str

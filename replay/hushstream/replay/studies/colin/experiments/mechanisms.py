@@ -66,12 +66,12 @@ class Calibration:
     """One way to protect rewards.
 
     Attributes:
-            key: its name in rows.
-            words: its name in captions.
-            sums: what is noised: projected sums, each user's raw sums, or the reward itself.
-            law: distribution of the noise; for ``reward`` see `hushstream.privacy.mechanisms.rewards`.
-            counter: the counter of the sums.
-            as_stated: whether the stated epsilon holds; False for the paper's own calibration.
+        key: its name in rows.
+        words: its name in captions.
+        sums: what is noised: projected sums, each user's raw sums, or the reward itself.
+        law: distribution of the noise; for ``reward`` see `hushstream.privacy.mechanisms.rewards`.
+        counter: the counter of the sums.
+        as_stated: whether the stated epsilon holds; False for the paper's own calibration.
     """
 
     key: str
@@ -112,7 +112,7 @@ class Exposure:
     Attributes:
         users: N.
         dimension: d.
-            events: T, a multiple of N; every user has T/N.
+        events: T, a multiple of N; every user has T/N.
         longest_l1: largest ||x||_1 of any arm.
         longest_l2: largest ||x||_2.
         rows_l1: ||w_u||_1 of each user.
@@ -132,7 +132,7 @@ class Exposure:
         """Compute it from a relation matrix and the lengths of the features.
 
         Raises:
-                CalibrationError: the events cannot be divided equally among the users.
+            CalibrationError: the events cannot be divided equally among the users.
         """
         if events % relation.users or events < relation.users:
             raise CalibrationError(f"events: expected a multiple of {relation.users} users, got {events}")
@@ -162,7 +162,7 @@ def find_calibration(key: str) -> Calibration:
     """The calibration of this name.
 
     Raises:
-            CalibrationError: no calibration has this name; the message lists the known ones.
+        CalibrationError: no calibration has this name; the message lists the known ones.
     """
     for calibration in CALIBRATIONS:
         if calibration.key == key:
@@ -226,7 +226,7 @@ def guarantee_of(calibration: Calibration, exposure: Exposure, noise_at: NoiseAt
     The figures come from seeded keys, so the guarantee is marked as reproducible.
 
     Raises:
-            CalibrationError, BadPlan, BadNoise: no mechanism exists for these settings.
+        CalibrationError, BadPlan, BadNoise: no mechanism exists for these settings.
     """
     if calibration.sums == "reward":
         local = reward_law(epsilon).guarantee(rewards=exposure.events_of_user)

@@ -57,8 +57,8 @@ class RawNoise:
     """The noise that the releases after each event add to the exact raw sums.
 
     Attributes:
-            added: (T, N, d) float64; row t holds after t + 1 events.
-            level: root mean square of a coordinate, in the space in which the mechanism adds noise.
+        added: (T, N, d) float64; row t holds after t + 1 events.
+        level: root mean square of a coordinate, in the space in which the mechanism adds noise.
     """
 
     added: Float64
@@ -71,12 +71,12 @@ def raw_noise(
     """The noise of one run in which users are served in turn.
 
     Args:
-            calibration: any calibration that noises sums.
-            exposure: the run's public facts.
-            relation: the relation matrix of its algorithm.
-            noise_at: who runs the counter.
-            epsilon: epsilon of one reward.
-            seed: seed of the key.
+        calibration: any calibration that noises sums.
+        exposure: the run's public facts.
+        relation: the relation matrix of its algorithm.
+        noise_at: who runs the counter.
+        epsilon: epsilon of one reward.
+        seed: seed of the key.
     """
     scales = _scales(calibration, exposure, noise_at, epsilon)
     shape = (exposure.events, exposure.users, exposure.dimension)
@@ -100,8 +100,8 @@ def noised_rewards(rewards: Float64, epsilon: float, seed: int) -> Float64:
 
     Args:
         rewards: in [0, 1], any shape; put on the grid of `REWARD_LEVELS` steps toward zero first.
-            epsilon: epsilon of one reward.
-            seed: seed of the key.
+        epsilon: epsilon of one reward.
+        seed: seed of the key.
     """
     law = reward_law(epsilon)
     stream = KeyedStream(seeded_key(seed, "edge"), _address("local-reward", {"levels": REWARD_LEVELS}))

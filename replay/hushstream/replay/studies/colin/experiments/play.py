@@ -44,10 +44,10 @@ class WorldSetting:
     """A world by name and options, and how many events are played in it.
 
     Attributes:
-            name: name of the world's factory.
-            options: options other than rounds and seed, as sorted pairs.
-            events: T.
-            seed: seed of the world, the keys and the random policy.
+        name: name of the world's factory.
+        options: options other than rounds and seed, as sorted pairs.
+        events: T.
+        seed: seed of the world, the keys and the random policy.
     """
 
     name: str
@@ -61,9 +61,9 @@ class Tuning:
     """The settings of a learner; see `ridge_for`.
 
     Attributes:
-            alpha: width of the bounds.
-            ridge_per_noise: how much the ridge grows with the known noise.
-            tie_weight: factor of the graph's weights for GOBLin.
+        alpha: width of the bounds.
+        ridge_per_noise: how much the ridge grows with the known noise.
+        tie_weight: factor of the graph's weights for GOBLin.
     """
 
     alpha: float = 0.1
@@ -76,12 +76,12 @@ class Task:
     """One run.
 
     Attributes:
-            world: the world and its events.
-            policy: the learner, or ``random``.
-            calibration: a calibration's key, or `NONPRIVATE`.
-            noise_at: who adds the noise.
-            epsilon: epsilon of one reward; 0 without privacy.
-            tuning: the settings of the learner.
+        world: the world and its events.
+        policy: the learner, or ``random``.
+        calibration: a calibration's key, or `NONPRIVATE`.
+        noise_at: who adds the noise.
+        epsilon: epsilon of one reward; 0 without privacy.
+        tuning: the settings of the learner.
     """
 
     world: WorldSetting
@@ -117,7 +117,7 @@ class Stage:
     """A world's values for a whole run, except the choices.
 
     Attributes:
-            world: the world, for its relation, graph and truth.
+        world: the world, for its relation, graph and truth.
         features: (T, arms, d) float64.
         expected: (T, arms).
         rewards: (T, arms).
@@ -134,8 +134,8 @@ def stage_of(setting: WorldSetting) -> Stage:
     """Tabulate a world, user t mod N at event t.
 
     Raises:
-            WorldError: unknown or bad options, a world whose arms have no features, or events that cannot be divided
-                equally among the users.
+        WorldError: unknown or bad options, a world whose arms have no features, or events that cannot be divided
+            equally among the users.
     """
     world = _world_of(setting)
     rounds = world.rounds
@@ -198,7 +198,7 @@ def play(task: Task) -> Played:
     """Play one run; a pure function of the task.
 
     Raises:
-            WorldError, CalibrationError, BadPlan, BadNoise: settings that cannot be played.
+        WorldError, CalibrationError, BadPlan, BadNoise: settings that cannot be played.
     """
     stage = stage_of(task.world)
     marks = checkpoints(task.world.events)

@@ -91,12 +91,12 @@ class Block:
     """A part of the grid: one world, some calibrations, some epsilons.
 
     Attributes:
-            part: its name in rows.
-            variant: variant of the simulator.
-            dimension: d.
-            events: T.
-            calibrations: the calibrations of its rows.
-            epsilons: the epsilons of its rows.
+        part: its name in rows.
+        variant: variant of the simulator.
+        dimension: d.
+        events: T.
+        calibrations: the calibrations of its rows.
+        epsilons: the epsilons of its rows.
     """
 
     part: str

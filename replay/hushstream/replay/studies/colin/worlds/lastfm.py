@@ -149,7 +149,7 @@ def lastfm(
         rounds: interactions a cluster.
         dimension: d, principal components; the paper has 25.
         arms: artists a round, one of them listened to; the paper has 25.
-            seed: seed of what is shown when; features and clusters do not depend on it.
+        seed: seed of what is shown when; features and clusters do not depend on it.
         data_dir: local data folder in place of the cache.
 
     Raises:

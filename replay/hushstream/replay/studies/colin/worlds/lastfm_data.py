@@ -38,9 +38,9 @@ class Listening:
     """The dataset, with people and artists numbered from 0 in the order of their published numbers.
 
     Attributes:
-            people: how many people.
-            artists: how many artists have a tag; others have no features and are left out.
-            tags: how many tags are used.
+        people: how many people.
+        artists: how many artists have a tag; others have no features and are left out.
+        tags: how many tags are used.
         listened: (pairs, 2) int64: person, artist; each pair once.
         friends: (edges, 2) int64: person, person; each friendship in both directions.
         assigned: (assignments, 2) int64: artist, tag; one row each time somebody gave the tag.

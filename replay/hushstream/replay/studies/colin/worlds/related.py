@@ -23,7 +23,7 @@ class CollaborativeWorld(World, Protocol):
     """A world for collaborative bandits; see the module.
 
     Attributes:
-            variant: how its features and users are made; figures name it.
+        variant: how its features and users are made; figures name it.
         feature_dimension: d, the length of one arm's features; ``dimension`` is arms * d.
         relation: (N, N) float64, W of CoLin: entry (i, j) is the influence between users i and j, each column
             sums to 1, and user u's expected reward weighs the users' parameters by row u.
@@ -80,14 +80,14 @@ def pick_without_replacement(
     It uses Floyd's method (Bentley and Floyd 1987), with one uniform draw for each number.
 
     Args:
-            draws: seed and purpose.
-            users: (n,).
-            round_index: the round.
-            count: how many numbers each user gets; no pool may be smaller.
-            pool: one for all or (n,).
+        draws: seed and purpose.
+        users: (n,).
+        round_index: the round.
+        count: how many numbers each user gets; no pool may be smaller.
+        pool: one for all or (n,).
 
     Returns:
-            (n, count) int64; each row depends only on seed, purpose, user and round.
+        (n, count) int64; each row depends only on seed, purpose, user and round.
     """
     coins = draws.uniforms(users, round_index, count)
     picked = np.empty((len(users), count), dtype=np.int64)

@@ -134,14 +134,14 @@ def colin(
     Args:
         variant: how features and parameters are drawn; see the module.
         users: N; the paper has 10 (5 to 50 in its Figure 1c).
-            rounds: interactions of each user; all users are served equally often, so T = users * rounds.
+        rounds: interactions of each user; all users are served equally often, so T = users * rounds.
         dimension: d of one arm's features; not stated in the paper, 25 as in its other experiments.
         arms: shown per round; the paper has 10.
         pool: all arms; the paper has 1,000.
         noise_std: sigma of the reward's noise before clipping; not stated in the paper.
-            edge_quantile: the share of the pairs of users that is deleted, the least similar first; the paper has a
-                threshold but does not state it. 0 keeps all pairs with a positive inner product.
-            seed: seed of everything that is drawn.
+        edge_quantile: the share of the pairs of users that is deleted, the least similar first; the paper has a
+            threshold but does not state it. 0 keeps all pairs with a positive inner product.
+        seed: seed of everything that is drawn.
 
     Raises:
         WorldError: an option has an unknown value or lies out of range.

@@ -73,9 +73,9 @@ class Rig:
     """What is attacked; tests put in parts that each break one rule.
 
     Attributes:
-            config: the deployment's configuration.
-            counter: makes its counter.
-            choose: chooses the arms of contexts.
+        config: the deployment's configuration.
+        counter: makes its counter.
+        choose: chooses the arms of contexts.
     """
 
     config: PdapConfig
@@ -157,10 +157,10 @@ class Abreast:
     """Blocks that are attacked together, one unit in each: a reward moves only its own block; noise is independent.
 
     Attributes:
-            config: the deployment's configuration.
-            counter: makes its counter.
-            level: level of the blocks' cells.
-            arms: how many arms there are, with one block each.
+        config: the deployment's configuration.
+        counter: makes its counter.
+        level: level of the blocks' cells.
+        arms: how many arms there are, with one block each.
     """
 
     config: PdapConfig

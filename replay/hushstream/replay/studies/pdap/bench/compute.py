@@ -87,7 +87,7 @@ def pdap_rows(progress: Progress, rounds: int = 5) -> list[BenchRow]:
     """Measure choosing and learning in batches and one at a time, and the close of a window with its model.
 
     Args:
-            progress: called with what is being measured.
+        progress: called with what is being measured.
         rounds: repetitions; figures are medians over them.
     """
     progress("P-DAP")

@@ -72,12 +72,12 @@ def pdap_stream_rows(progress: Progress, rounds: int = 5, sizes: Sizes | None = 
     """Measure the rate and the waits of one vendor's learner.
 
     Args:
-            progress: called with what is being measured.
-            rounds: figures are medians over them; ratios are taken within a round.
-            sizes: how large the runs are; None: the sizes for which targets are stated.
+        progress: called with what is being measured.
+        rounds: figures are medians over them; ratios are taken within a round.
+        sizes: how large the runs are; None: the sizes for which targets are stated.
 
     Raises:
-            BenchFailed: a process ended, or made no more progress.
+        BenchFailed: a process ended, or made no more progress.
     """
     given = sizes or Sizes()
     with tempfile.TemporaryDirectory(prefix="hushstream-bench-") as name:

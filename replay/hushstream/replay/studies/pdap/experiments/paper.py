@@ -50,13 +50,13 @@ class PaperTask:
     """A run of the paper's experiment.
 
     Attributes:
-            form: the algorithm.
-            epsilon: the claimed epsilon; not used by forms without privacy.
-            training: T, contexts before the test.
-            tests: accuracy is read after each of these numbers of further contexts.
-            seed: seed of world and coins.
-            arms: items of each vendor.
-            vendors: M.
+        form: the algorithm.
+        epsilon: the claimed epsilon; not used by forms without privacy.
+        training: T, contexts before the test.
+        tests: accuracy is read after each of these numbers of further contexts.
+        seed: seed of world and coins.
+        arms: items of each vendor.
+        vendors: M.
     """
 
     form: PaperForm

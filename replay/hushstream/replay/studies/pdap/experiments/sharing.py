@@ -32,8 +32,8 @@ class Part:
     """One world at one traffic.
 
     Attributes:
-            part: its name in rows.
-            tasks: its runs, under seed 0.
+        part: its name in rows.
+        tasks: its runs, under seed 0.
     """
 
     part: str

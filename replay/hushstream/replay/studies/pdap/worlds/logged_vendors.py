@@ -26,10 +26,10 @@ class LoggedVisits:
 
     Attributes:
         contexts: float32 (n, d), entries from 0 to 1.
-            homes: the vendor to whom each user came.
-            users: numbers of the users.
-            arms: what was shown; the items of all vendors are numbered together.
-            rewards: from 0 to 1.
+        homes: the vendor to whom each user came.
+        users: numbers of the users.
+        arms: what was shown; the items of all vendors are numbered together.
+        rewards: from 0 to 1.
         propensities: in (0, 1], or None.
     """
 
@@ -104,12 +104,12 @@ class OwnVendors:
     """A log as a world; see the module.
 
     Attributes:
-            name: name of the log's file.
-            vendors: names of the vendors.
-            owners: (items,) the vendor of each item.
-            log: the rows of the log.
-            fit: the model of what an item earns.
-            internal: whether figures on it may be shown only inside the organisation.
+        name: name of the log's file.
+        vendors: names of the vendors.
+        owners: (items,) the vendor of each item.
+        log: the rows of the log.
+        fit: the model of what an item earns.
+        internal: whether figures on it may be shown only inside the organisation.
     """
 
     name: str

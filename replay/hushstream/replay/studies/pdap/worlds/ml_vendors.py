@@ -31,10 +31,10 @@ class FilmVendors:
     """Films of several vendors; see the module.
 
     Attributes:
-            name: name of dataset and vendors.
-            owners: (films,) vendor of each film.
-            places: (users, 2) contexts.
-            chances: (users, films) chance that a user likes a film.
+        name: name of dataset and vendors.
+        owners: (films,) vendor of each film.
+        places: (users, 2) contexts.
+        chances: (users, films) chance that a user likes a film.
     """
 
     name: str
@@ -63,7 +63,7 @@ def ml_vendors(
         vendors: M.
         least_ratings: films with fewer are left out.
         factors: latent factors of the fit.
-            seed: decides which vendor owns which film.
+        seed: decides which vendor owns which film.
         data_dir: local data folder in place of the cache.
 
     Raises:

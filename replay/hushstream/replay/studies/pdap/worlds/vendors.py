@@ -34,8 +34,8 @@ class Arrivals:
 
     Attributes:
         contexts: float32 (n, d), entries from 0 to 1.
-            homes: the vendor to whom each user comes.
-            users: numbers of the users, in worlds that know users.
+        homes: the vendor to whom each user comes.
+        users: numbers of the users, in worlds that know users.
     """
 
     contexts: Float32
@@ -75,7 +75,7 @@ class VendorWorld(Protocol):
         ...
 
     def means(self, arrivals: Arrivals, arms: Int64, progress: float) -> Float64:
-        """Click probability of one item for each user, (n,); ``progress``, from 0 to 1, is the part of the run so far."""
+        """Click probability of one item for each user, (n,); ``progress``, from 0 to 1, is the part of the run done."""
         ...
 
 
@@ -84,11 +84,11 @@ class Vendors:
     """The synthetic world; see the module.
 
     Attributes:
-            name: its name with the options that were set.
-            owners: (arms,) vendor of each item.
-            centres: (arms, 2) centres of the items.
-            heights: (2, arms) q at the beginning and at the end.
-            widths: (arms,) w of the items.
+        name: its name with the options that were set.
+        owners: (arms,) vendor of each item.
+        centres: (arms, 2) centres of the items.
+        heights: (2, arms) q at the beginning and at the end.
+        widths: (arms,) w of the items.
     """
 
     name: str
@@ -118,10 +118,10 @@ def vendors(*, vendors: int = 4, arms: int = 1000, overlap: float = 0.02, drift:
 
     Args:
         vendors: M.
-            arms: items of each vendor.
-            overlap: share of items that lie anywhere; with 1 all vendors are alike.
-            drift: how far the items' q move over a run, towards values that are drawn anew; 0: they stay.
-            seed: seed of the world.
+        arms: items of each vendor.
+        overlap: share of items that lie anywhere; with 1 all vendors are alike.
+        drift: how far the items' q move over a run, towards values that are drawn anew; 0: they stay.
+        seed: seed of the world.
 
     Raises:
         WorldError: an option is out of range.
