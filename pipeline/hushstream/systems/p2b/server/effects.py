@@ -310,7 +310,7 @@ def _shrunk(raw: Float64, spread: Float64, prior: _Prior) -> tuple[Float64, Floa
 
 
 def log_likelihood(raw: Float64, spread: Float64, tau_square: float) -> float:
-    """The log-likelihood of N(0, tau^2 + V) up to a constant; beyond two deviations it falls linearly, as for Laplace."""
+    """The log-likelihood of N(0, tau^2 + V) up to a constant; beyond two deviations it falls linearly (Laplace)."""
     variance = tau_square + spread
     square = raw * raw / variance
     far = square > _TAIL**2
