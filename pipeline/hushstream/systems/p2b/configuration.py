@@ -1,7 +1,7 @@
-"""The configuration of a deployment: plain frozen values, checked once, digested once.
+"""The configuration of a P2B deployment: frozen values that check themselves, and the digest of all of them.
 
-Nothing here reads a file or the environment; the workers parse YAML into these classes and refuse what they
-do not know. Two deployments with one digest behave alike; a report names the digest that it was made under.
+Nothing here reads a file or the environment. The workers parse YAML into these classes and refuse unknown keys.
+Two deployments with the same digest behave alike. Every report names the digest that it was made under.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ SumsRelease = Literal["auto", "fresh", "counter"]
 ReleaseForm = Literal["auto", "codes", "features"]
 
 LARGEST_SHADOW = 256
-"""Items of a deployment whose shadow is counted by item."""
+"""The most items of a deployment that may release a shadow lift, which is counted for each item."""
 
 
 LONGEST_VALID_SECONDS = LONG_MS / 1000
-"""Of a version of the model: what is said of it is kept for so long."""
+"""The longest that a version of the model may be valid: the topic keeps the statement of a version no longer."""
 
 _VALID_SECONDS = 30 * 86_400.0
 
@@ -63,7 +63,7 @@ class ContextConfig:
     """What a context is: a histogram on a decimal grid, summing to 1 (P2B section 3.2), or values of declared features.
 
     Attributes:
-        dimension: d, the entries of a histogram; none where features are declared.
+        dimension: d, how many entries a histogram has; not set where features are declared.
         digits: q; every entry of a histogram is a multiple of 10^-q.
         declared: features by name, each with its kind and settings (`hushstream.features.schema.declare`); without them
             contexts are histograms.
@@ -103,10 +103,10 @@ class ContextConfig:
 
 @dataclass(frozen=True, slots=True)
 class LearnerConfig:
-    """LinUCB of each user.
+    """The settings of every user's LinUCB.
 
     Attributes:
-        alpha: scales the width of the confidence, so how much is explored.
+        alpha: factor of the confidence width; a larger one explores more.
         ridge: the initial diagonal of each arm's A.
     """
 
@@ -127,9 +127,9 @@ class EncoderConfig:
     """How a context becomes a code, and what the server learns on.
 
     Attributes:
-        codes: clusters of the grid; auto picks them from arms, expected slots and epsilon.
+        codes: how many clusters the grid is cut into; auto picks the number from arms, expected slots and epsilon.
         features: what stands for a code in the shared model: its centroid, or a one-hot vector.
-        seed: of the sample and the start of k-means; no user data is used.
+        seed: seed of the sample of grid points and of the start of k-means; no user data is used.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -148,19 +148,19 @@ class EncoderConfig:
 
 @dataclass(frozen=True, slots=True)
 class SlotConfig:
-    """When a user owes a slot, and how many in a lifetime.
+    """When a user owes a slot, and how many slots a user sends in their life.
 
     Attributes:
-        after_interactions: a slot is due after so many decisions of a user.
-        lifetime_slots: slots of one user in their life; each costs the release's epsilon once.
-        settle_seconds: log time is cut into spans of this length, so that rewards can arrive: all slots of a partition
-            that fall due in one span are sent together, at its first context in the next span but one or later, or at
-            a phase end; the length says among how many a slot hides.
-        period_seconds: a report names its period, a span of log time of this length; the shuffler takes the current and
-            the previous one.
-        sealed: slots can be read by the shuffler alone, not by whoever operates the broker.
-        renew_every_seconds: after a slot of theirs fell due, a user's next one begins so much later at the earliest,
-            until they have sent ``lifetime_slots``; null where it may begin at once.
+        after_interactions: a slot is due after this many decisions of a user.
+        lifetime_slots: how many slots one user sends in their life; each costs the release's epsilon once.
+        settle_seconds: log time is cut into spans of this length, so that rewards can arrive. A partition sends all
+            slots that fall due in one span together: at its first context after the following span has ended, or at a
+            phase end. A longer span puts more slots into one batch, so a slot hides among more.
+        period_seconds: length of a period in log time. A report names its period; the shuffler accepts the current
+            period and the one before.
+        sealed: whether slots are encrypted for the shuffler, so that the operator of the broker cannot read them.
+        renew_every_seconds: how long after a slot of a user fell due their next one may begin, until they have sent
+            ``lifetime_slots``; null: it may begin at once.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -193,21 +193,21 @@ class ReleaseConfig:
     Attributes:
         mode: slot-sums (noised sums of every cell, pure epsilon), tuples (sampled tuples above a threshold on the whole
             tuple, epsilon and delta), or paper (a threshold on the code alone: not private as stated).
-        epsilon: what one slot costs with slot-sums; null for 1. In tuples and paper it follows from sampling alone, so
-            none is taken there.
+        epsilon: what one slot costs with slot-sums; null for 1. With tuples and paper the price follows from sampling
+            alone, so epsilon must not be set.
         sampling: probability that the shuffler keeps a slot (secret, keyed); below 1 for tuples and paper.
         levels: M, reward levels above 0; 1 for clicks.
-        threshold: smallest crowd that leaves the shuffler, for tuples and paper; auto is the smallest that
-            target_delta allows, or that of the paper.
+        threshold: smallest crowd that leaves the shuffler, for tuples and paper; auto: with tuples the smallest
+            that target_delta allows, with paper that of the paper.
         target_delta: delta of the automatic threshold.
-        window_slots: a window closes at so many slots (or at a phase end).
-        window_seconds: a window closes after so much log time, too; null for never.
-        sums: what the noise of a window is: fresh (its own), counter (all windows of a partition run through a
-            counter), or auto (whichever gives the more exact total over the windows that expected_slots and
-            window_slots make, or over ``windows`` of them where time closes windows as well).
-        windows: most windows that a counter serves; after the last one nothing is released any more.
-        form: what is summed: codes of contexts, or units of each declared feature (linear sums); auto is features where
-            they are declared by name, else codes, and a configuration never holds it.
+        window_slots: a window closes when it has this many slots, or at a phase end.
+        window_seconds: a window also closes after this much log time; null: time closes no window.
+        sums: how the noise of windows is made: fresh (each window has its own), counter (all windows of a partition go
+            through one counter), or auto (the one of the two with the smaller error of the total over all expected
+            windows: expected_slots and window_slots give their number, or ``windows`` where time also closes windows).
+        windows: how many windows a counter serves at most; nothing is released after the last one.
+        form: what is summed: codes of contexts, or units of each declared feature (linear sums); auto: features where
+            features are declared by name, else codes. A checked configuration holds the resolved value, never auto.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -274,14 +274,14 @@ class UsersConfig:
     """How much one user may ask for, and how long their state is kept, in log time.
 
     Attributes:
-        contexts_per_period: contexts of one user that are learned from in a period (null: any number); those beyond are
-            decided by the shared model alone: nothing of them is remembered, learned or reported.
+        contexts_per_period: how many contexts of one user are learned from in a period (null: all). Further contexts
+            are answered with the shared model alone: nothing of them is remembered, learned or reported.
         period_seconds: length of that period.
         early_feedback: how many clicks of one user may wait for a context that has not arrived.
-        expire_after_seconds: the state of a user unseen for so long is given up (null: never); what they spent of their
-            allowance and quota stays under a keyed digest of their name.
-        events: whether each event is a user of its own, where nobody says who asks: then a person's promise is one
-            event's, as nobody counts how many are theirs.
+        expire_after_seconds: the state of a user whom no context names for this long is deleted (null: never). What
+            they spent of their allowance and quota stays, under a keyed digest of their name.
+        events: whether every event counts as a user of its own, because requests name no user. The guarantee then
+            covers one event, not a person: nobody counts how many events are one person's.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -310,10 +310,11 @@ class LiftConfig:
 
     Attributes:
         holdout: share of users who are never answered by a model; 0 switches the lift off.
-        epsilon: for one user over all releases, beside what their slots cost.
-        decisions_per_user: the first so many decisions of a user are counted, each when its wait for a reward is over.
-        every_seconds: a release is made so often, in log time, and at a phase end.
-        releases: most releases of a partition.
+        epsilon: what all releases together cost one user, in addition to their slots.
+        decisions_per_user: how many decisions of a user are counted, from their first on; each is counted when its
+            wait for a reward is over.
+        every_seconds: how often a release is made, in log time; one is also made at a phase end.
+        releases: how many releases a partition makes at most.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -339,10 +340,11 @@ class ShadowConfig:
     """The lift of the answers over what an application showed in their place, released with noise.
 
     Attributes:
-        epsilon: for one user over all releases, beside what their slots cost; null where nothing is released of it.
-        decisions_per_user: the first so many decisions of a user are counted, each when its wait for a reward is over.
-        every_seconds: a release is made so often, in log time, and at a phase end.
-        releases: most releases of a partition.
+        epsilon: what all releases together cost one user, in addition to their slots; null: no lift is released.
+        decisions_per_user: how many decisions of a user are counted, from their first on; each is counted when its
+            wait for a reward is over.
+        every_seconds: how often a release is made, in log time; one is also made at a phase end.
+        releases: how many releases a partition makes at most.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -369,37 +371,38 @@ class P2BConfig:
         deployment: its name; topics and consumer groups begin with it.
         arms: K, how many arms there are.
         context: what a context is.
-        expected_slots: slots that are expected in the life of the deployment, a public number; auto values follow it.
-        learner: LinUCB of each user.
+        expected_slots: how many slots are expected in the life of the deployment, a public number; the values that
+            are set to auto follow from it.
+        learner: the settings of every user's LinUCB.
         encoder: how a context becomes a code.
         slot: when a user owes a slot.
         feedback: how shown and reward are joined to the decision.
         release: what leaves the shuffler.
         lift: the noised lift of the model over a hold-out.
-        partitions: how many of each topic.
+        partitions: how many partitions each topic has.
         users: quotas and expiry of users.
-        budget: limits what all slots of one user and the lift may cost them together; null for what the configuration
-            plans. Of lifetime_slots they send as many as fit.
-        privacy: what the operator says of the promise in words; no digest follows from it.
-        mode: live, or shadow where clients show the application's own choice, and answers are recorded beside it; no
-            digest follows from it, so a deployment goes live by this word alone.
+        budget: limits what all slots of one user and the lift may cost them together; null: what the configuration
+            plans. A user sends as many of their lifetime_slots as fit into it.
+        privacy: the operator's own words about the guarantee; they are not part of the digest.
+        mode: live, or shadow, where clients show the application's own choice and the answers are recorded beside it.
+            It is not part of the digest, so a deployment goes live by changing this word alone.
         kind: hosted (the operator's workers run the learners) or edge (the user's device or the application does).
-        system: which system this is a configuration of.
-        expected_items: of all items, as many as the sums are made for; null for all. Public, never a live count.
-        click_rate: the share of decisions that are rewarded, as far as is publicly known; null where it is not. It says
-            which interaction a slot of declared features holds (`edge.candidates.click_chance`).
-        named_items: whether items have ids of the application's own, which may be added and retired while it runs
-            (`hushstream items`); else they are the numbers from 0.
-        items_from_requests: whether requests may name items that the catalogue has not, which are then put into it.
+        system: the system that this configuration belongs to.
+        expected_items: how many of the items the sums are sized for; null: all. A public number, never a live count.
+        click_rate: the share of decisions that are rewarded, as far as it is publicly known; null where it is not. It
+            decides which interaction a slot of declared features holds (`edge.candidates.click_chance`).
+        named_items: whether the application gives items ids of its own, and adds and retires items while it runs
+            (`hushstream items`); otherwise items are the numbers from 0.
+        items_from_requests: whether a request may name an item that is not in the catalogue, which is then added.
         item_features: public features of items by name, each with its kind and settings; a new item starts from what is
-            known of those that are most like it.
+            known of the items that are most like it.
         exploration: whether an arm is chosen by its score alone or with a stated chance.
-        half_life: the model halves a window's weight with every so many later windows of a partition, so that it
-            follows a world that changes; null weighs all windows alike; ``auto`` takes the half-life that foretells
-            released windows best, for windows with fresh noise. It costs nothing: released sums are weighed.
-        model_valid_seconds: so long after a version of the model was made devices begin with it, where learners are
-            agents on devices; null for 30 days. After that they keep what they have, and new ones begin without a model
-            until the next version.
+        half_life: after how many later windows of a partition a window's weight in the model is halved, so that the
+            model follows a world that changes; null: all windows weigh the same; ``auto``: the half-life that predicts
+            released windows best, for windows with fresh noise. It costs no privacy: only released sums are weighed.
+        model_valid_seconds: how long after a version of the model was made devices may begin with it, where learners
+            are agents on devices; null: 30 days. After that, devices keep the model that they have, and new devices
+            begin without one until the next version.
         shadow: the noised lift of what was answered over what was shown.
     """
 
@@ -466,18 +469,18 @@ class P2BConfig:
         require(each == 1 or not self.users.events, "slot.after_interactions", expected, each)
         renewed, wait = self.slot.renew_every_seconds, self.feedback.attribution_window_seconds
         if renewed is not None:
-            # All of a slot's feedback has come, or cannot any more, when the next one begins.
+            # When the next slot begins, no feedback of the slot before may still arrive.
             expected = f"at least the reward's wait (feedback.attribution_window_seconds: {wait:g})"
             require(renewed >= wait, "privacy.renew_every_seconds", expected, renewed)
             expected = "none where each event is a user of its own (`users.events`), who comes no second time"
             require(not self.users.events, "privacy.renew_every_seconds", expected, renewed)
         if after is not None:
-            # Nothing waits then, neither for feedback nor to be sent.
+            # The state of a user may be deleted only when nothing in it waits for feedback or to be sent.
             name = "users.expire_after_seconds"
             require(after > owed, name, f"more than twice settle and reward wait together ({owed:g})", after)
 
     def _check_devices(self) -> None:
-        """What goes with learners on devices alone, and what they cannot have."""
+        """Check the settings of models on devices, and refuse with devices what they cannot have."""
         valid = self.model_valid_seconds
         if not self.devices:
             require(valid is None, "model.valid_seconds", "none where no devices take models (kind edge)", valid)
@@ -493,23 +496,23 @@ class P2BConfig:
 
     @property
     def devices(self) -> bool:
-        """Whether its learners are agents on devices that hand in slots, and take models, through a gateway."""
+        """Whether the learners are agents on devices, which send slots and fetch models through a gateway."""
         return self.kind == "edge" and self.release.form == "features"
 
     @property
     def set_half_life(self) -> float | None:
-        """The half-life that is set, in windows of a partition; None where nothing is forgotten, or it is `auto`."""
+        """The half-life in windows of a partition, as a number; None where it is `auto` or windows never fade."""
         return None if self.half_life == "auto" else self.half_life
 
     @property
     def valid_ms(self) -> int:
-        """How long devices begin with a version of the model."""
+        """How long after it was made devices may begin with a version of the model, in milliseconds."""
         valid = self.model_valid_seconds
         return round((_VALID_SECONDS if valid is None else valid) * 1000)
 
     @property
     def counted(self) -> LiftConfig | None:
-        """How the lift is counted and released, over a hold-out or in the shadow; None where none is."""
+        """How the lift is counted and released, over a hold-out or in shadow mode; None where no lift is released."""
         shadow = self.shadow
         if shadow.epsilon is None:
             return self.lift if self.lift.holdout else None
@@ -545,7 +548,7 @@ class P2BConfig:
         object.__setattr__(self, "item_features", declared_features(self.item_features, "items."))
 
     def _check_form(self) -> None:
-        """Refuse what goes with one form of the sums alone."""
+        """Resolve the form of the sums, and refuse settings that do not go with it."""
         declared = self.context.declared is not None
         form: ReleaseForm = "features" if declared else "codes"
         expected = "features where features are declared by name, else codes"
@@ -566,16 +569,16 @@ class P2BConfig:
 def configuration_digest(
     config: P2BConfig, centroids: bytes, pinned: bytes = b"", public_dataset: bool = False
 ) -> bytes:
-    """16 bytes that stand for the configuration, the fitted encoder and the keys that agents go by first.
+    """Return 16 bytes that identify the configuration, the fitted encoder and the first keys that agents trust.
 
-    So an agent that pins the digest also pins those keys: nobody else can put others in their place or after them.
+    An agent that pins the digest therefore pins those keys too: only their holders can name later keys.
 
     Args:
-        config: the configuration; it determines how many bytes the other two have.
+        config: the configuration; it determines the lengths of ``centroids`` and ``pinned``.
         centroids: the encoder's centroids as its exact integer bytes.
         pinned: the shuffler's first public key, where slots are sealed (`Recipients.pinned`), and the aggregator's,
             where models are signed (`SigningKeys.pinned`).
-        public_dataset: whether it is a replay of a public dataset.
+        public_dataset: whether the deployment replays a public dataset.
     """
     return config_digest(config, public_dataset, centroids + pinned)
 

@@ -1,17 +1,18 @@
 """`EdgeAgent`: everything that sees one user's contexts and clicks in clear (the edge zone).
 
 It decides with its own copy of the shared model, learns from its own feedback, and owes one slot after a
-stated number of decisions. What a slot holds is private; that it came, and when, is public (PRIVACY rule 2):
-so which interaction a slot reports is drawn *before* it happens, from the user's key alone, and a slot whose
-interaction has no reward yet holds null.
+stated number of decisions. The content of a slot is private, but its existence and its time are public (PRIVACY rule
+2). So a slot falls due by the number of decisions and by log time, whatever contexts and clicks say, and a slot whose
+interaction has no reward yet holds null. `EdgeTerms.choice` chooses the interaction of a slot with coins from the
+user's key.
 
 A slot's report id is a pseudorandom function of the user's key and the slot's number in their life, and nothing else.
-The shuffler counts an id once for as long as the deployment lasts (`hushstream.systems.p2b.shuffler.windows`). So of
-all copies of a state that were ever gone on from, one content is counted for each number: a user is in at most
-``lifetime_slots`` reports, and an older copy refills nothing. An id that followed from the content too, or from the
-period, would make the second content of a number another report, which costs its epsilon once more.
+The shuffler counts an id once for as long as the deployment lasts (`hushstream.systems.p2b.shuffler.windows`). So even
+if agents continue from several copies of a state, one content is counted for each number: a user is in at most
+``lifetime_slots`` reports, and restoring an older copy gives them no further slots. If the id depended on the content
+or the period too, a second content of the same number would count as another report and cost its epsilon again.
 
-The learner role is many of these on a stream: same code, same bytes.
+The learner role runs many of these agents on a stream, with the same code and the same bytes as on a device.
 """
 
 from __future__ import annotations
@@ -44,7 +45,11 @@ _UNSPENT = Allowance()
 
 
 class EdgeAgent:
-    """One user. Not thread-safe; every call's outcome depends on the calls before it and the user's key only."""
+    """The agent of one user.
+
+    It is not thread-safe. The outcome of a call depends only on the calls before it, the shared models and the user's
+    key.
+    """
 
     __slots__ = (
         "_key",
@@ -66,28 +71,28 @@ class EdgeAgent:
     )
 
     def __init__(self, terms: EdgeTerms, key: Key, track: str, spent: Allowance | None = None) -> None:
-        """Begin a user's life, or go on with one whose state was given up.
+        """Begin the life of a new user, or continue that of a user whose state was deleted.
 
         Args:
-            terms: what the deployment agreed with its users.
+            terms: the terms of the deployment.
             key: the user's key; coins and report ids come from it.
-            track: the shared model that the user starts from ("cold" for none).
-            spent: what an earlier state of this user left (`allowance`).
+            track: the track of the shared model that the user starts from ("cold" for none).
+            spent: the `allowance` that was kept when this user's state was deleted; None for a new user.
         """
         self.terms = terms
         self._key = key
         self.track = track
         self.state: LearnerState | None = None
         self.steps = 0
-        """Interactions learned since this object was made: a state may change in place."""
+        """How many interactions were learned since this object was made; it shows changes of `state` in place."""
         self.base_version = 0
         self.decided, self.due, self.sent, self.period, self.used, self.first, self.renews_ms = spent or _UNSPENT
         self.seen_ms = 0
         """Log time of the last context."""
         self.open = OpenDecisions()
         self._waits = terms.choice.nothing
-        """What waits for slots that were not taken."""
-        # The slot in progress keeps its target: what that slot reports was drawn before, from the key alone.
+        """What waits for slots that were not taken yet, as `SlotChoice` holds it."""
+        # The slot in progress is begun again: its coins come from the key alone, so they are the same as before.
         if terms.renew_ms is not None:
             if self._in_slot():
                 self._begin_slot(self.first)
@@ -100,11 +105,11 @@ class EdgeAgent:
         return self._key
 
     def allowance(self) -> Allowance:
-        """What must be kept when this state is given up."""
+        """What must be kept when this state is deleted."""
         return Allowance(self.decided, self.due, self.sent, self.period, self.used, self.first, self.renews_ms)
 
     def give_up(self) -> None:
-        """Drop everything that the user's contexts and clicks left here; nothing waits for feedback any more."""
+        """Delete everything that came from the user's contexts and clicks, waiting decisions included."""
         if self.state is not None:
             self.terms.policy.end(self.track, self.base_version)
             self.state = None
@@ -112,7 +117,7 @@ class EdgeAgent:
         self._waits = self.terms.choice.nothing
 
     def within_quota(self, log_time_ms: int) -> bool:
-        """Count one context of the user's, and say whether it may still be learned from."""
+        """Count one context of the user, and return whether the quota allows to learn from it."""
         terms, self.seen_ms = self.terms, log_time_ms
         if terms.contexts_per_period is None:
             return True
@@ -123,7 +128,7 @@ class EdgeAgent:
         return self.used <= terms.contexts_per_period
 
     def decide_publicly(self, context: NDArray[np.float32], eligible: NDArray[np.bool_] | None = None) -> Choice:
-        """Choose with the shared model alone, by score: nothing of this decision is remembered, learned or reported."""
+        """Choose the best arm of the shared model alone; nothing of the decision is remembered, learned or reported."""
         shared = self.terms.policy.shared(self.track)
         arm, ties = self.terms.policy.choose(shared.state, context, eligible, self._pick)
         return Choice(arm, CERTAIN // ties, shared.version, False, False)
@@ -138,8 +143,8 @@ class EdgeAgent:
         """Choose an arm for a context of shape (d,) and remember the decision until feedback comes.
 
         Args:
-            event_id: the application's name for this decision; until its deadline it gets the same answer again,
-                rewarded or not. At the deadline `expire` must be called for what still waits.
+            event_id: the application's name for this decision. Until its deadline, the same id gets the same answer
+                again, also after its reward. At the deadline, call `expire` if the decision still waits.
             context: float32 (d,), a histogram; kept, so it must not be a view of a reused buffer.
             log_time_ms: log time of the context; the deadline for feedback counts from it.
             eligible: bool (K,), or None for all arms.
@@ -152,7 +157,7 @@ class EdgeAgent:
         return self.decide_new(event_id, context, log_time_ms, eligible) if known is None else known
 
     def known(self, event_id: str, log_time_ms: int) -> Choice | None:
-        """The answer that an event had before, if it is one that gets it again."""
+        """The answer that an event got before; None for a new event, or after the event's deadline."""
         known = self.open.known(event_id, log_time_ms)
         if known is None:
             return None
@@ -167,9 +172,9 @@ class EdgeAgent:
         eligible: NDArray[np.bool_] | None = None,
         best: int = UNSCORED,
     ) -> Choice:
-        """See `decide`; for an event that is not `known` and a context that was checked, as the learner's are.
+        """See `decide`; the event must not be `known`, and the caller must have checked the context.
 
-        ``best`` is the only arm with the highest score, where that is known already (`LookAhead`).
+        ``best`` is the only arm with the highest score, where the caller has computed it already (`LookAhead`).
         """
         self.open.forget_answers(log_time_ms)
         terms = self.terms
@@ -192,7 +197,7 @@ class EdgeAgent:
         return Choice(arm, propensity, version, self._falls_due(log_time_ms), False)
 
     def shown(self, event_id: str, arm: int) -> JoinOutcome:
-        """Note the arm that was on screen for a waiting event.
+        """Record the arm that was on screen for a waiting event.
 
         Raises:
             HushstreamError: no such event waits, or there is no such arm.
@@ -215,7 +220,7 @@ class EdgeAgent:
         return self.rewarded_checked(event_id, arm, reward)
 
     def rewarded_checked(self, event_id: str, arm: int, reward: float) -> JoinOutcome:
-        """See `rewarded`; for callers that have checked all of it, as the learner does before."""
+        """See `rewarded`; the caller must have checked event, arm and reward."""
         decision, on_screen = self.open.rewarded(event_id, arm)
         self._learn(decision, on_screen, reward)
         return JoinOutcome.REWARDED if on_screen == decision.arm else JoinOutcome.OTHER_ARM
@@ -234,14 +239,17 @@ class EdgeAgent:
         return JoinOutcome.EXPIRED_AS_ZERO
 
     def knows(self) -> LearnerState:
-        """What the next decision follows from: the user's own state, or the shared one until they have one."""
+        """The state that the next decision follows from: the user's own, or the shared one before they have one."""
         if self.state is not None:
             return self.state
         shared: LearnerState = self.terms.policy.shared(self.track).state
         return shared
 
     def score_gap(self, event_id: str, eligible: NDArray[np.bool_] | None, arm: int, propensity: int) -> float:
-        """How far scores must be off for this to be the answer to a waiting event, as the agent knows things now."""
+        """How much scores must differ from today's for ``arm`` and ``propensity`` to be the answer to a waiting event.
+
+        A small gap shows that the answers differ by rounding alone.
+        """
         decision, exploration = self.open[event_id], self.terms.exploration
         scores = self.terms.policy.scores(self.knows(), decision.context)
         if exploration is None:
@@ -249,21 +257,21 @@ class EdgeAgent:
         return exploration.tie_gap(scores, eligible, self._drawn(event_id), Drawn(arm, propensity))
 
     def public_score_gap(self, context: NDArray[np.float32], arm: int, other: int, propensity: int) -> float:
-        """How far apart two arms score for everybody who has no state of their own; their ties are theirs to divide."""
+        """How far apart two arms score in the shared model; ``propensity`` is not compared."""
         policy = self.terms.policy
         scores = policy.scores(policy.shared(self.track).state, context)
         return abs(float(scores[arm]) - float(scores[other]))
 
     def correct(self, event_id: str, arm: int, propensity: int) -> None:
-        """Take over what a journal holds for a waiting event, in place of a float tie's other side."""
+        """Replace a waiting event's answer by the journal's, where rounding broke a near tie the other way."""
         decision = self.open[event_id]
         decision.arm, decision.propensity = arm, propensity
 
     def take_slot(self, log_time_ms: int | None = None) -> Slot:
-        """Give the oldest slot that is due and not yet taken; its content is fixed from here on.
+        """Return the oldest slot that is due and not yet taken; its content no longer changes after this.
 
         Args:
-            log_time_ms: log time; that of the last context where none is given.
+            log_time_ms: log time; None: the log time of the last context.
 
         Raises:
             HushstreamError: none is due.
@@ -317,22 +325,22 @@ class EdgeAgent:
 
     @classmethod
     def load(cls, terms: EdgeTerms, key: Key, dumped: Mapping[str, Any], spent: Allowance | None = None) -> EdgeAgent:
-        """The agent that `dump` described.
+        """Restore the agent that `dump` described.
 
-        An older copy numbers slots that were sent before anew, with other content. The shuffler counts none of those,
-        so they cost the user nothing, and the shuffler's zone alone sees them. What they do until they are past those
-        goes unreported, and their quota begins where the copy stood. The state alone cannot show its age: keep
-        `allowance` where a backup does not reach, and give it here.
+        An agent restored from an older copy gives the numbers of slots that were sent before to slots with other
+        content. The shuffler drops these by their ids, so they cost the user nothing, and only the shuffler's zone sees
+        them. But what they hold is lost to the model, and the quota begins where the copy stood. A copy does not show
+        its age. So keep `allowance` in a place that a restored backup does not overwrite, and pass it as ``spent``.
 
         Args:
-            terms: what the deployment agreed with its users.
-            key: the user's key, the one that the state was dumped under.
+            terms: the terms of the deployment.
+            key: the user's key, the same as when the state was dumped.
             dumped: from `dump`.
-            spent: the newest `allowance` that is known of this user; None where none is kept, and then an older copy is
-                taken as it is.
+            spent: the newest `allowance` that is known of this user; None: an older copy is accepted.
 
         Raises:
-            OlderState: ``dumped`` lies behind ``spent``. An agent begun with ``spent`` goes on, with nothing learned.
+            OlderState: less is spent in ``dumped`` than in ``spent``. A new agent made with ``spent`` can continue,
+                without what the user had learned.
         """
         agent = cls(terms, key, dumped["line"])
         agent.base_version = dumped["base_version"]
@@ -376,7 +384,7 @@ class EdgeAgent:
     def _renews(self, log_time_ms: int) -> bool:
         """Where slots are renewed: whether the next decision is the first of a slot."""
         terms = self.terms
-        # The cap of a life: without it a user would get slots for ever, and no price would hold.
+        # Without the cap of a life a user would get slots without end, and no bound on their cost would hold.
         return not self._in_slot() and self.due < terms.lifetime_slots and log_time_ms >= self.renews_ms
 
     def _begin_slot(self, first: int) -> None:
@@ -388,11 +396,11 @@ class EdgeAgent:
             self._waits = terms.choice.begun(self._waits, self._key, slot, first, terms.after_interactions)
 
     def _in_slot(self) -> bool:
-        """Where slots are renewed: whether the newest one is not due yet."""
+        """Where slots are renewed: whether the newest slot has begun and is not due yet."""
         return self.first >= 0 and self.decided < self.first + self.terms.after_interactions
 
     def _slot_of(self, index: int) -> int:
-        """The slot that a decision belongs to; -1 for one between two slots, or of a slot that is settled."""
+        """The number of the slot that covers a decision; where slots are renewed, -1 if it is not the newest slot."""
         length = self.terms.after_interactions
         if self.terms.renew_ms is None:
             return index // length
@@ -421,15 +429,15 @@ class EdgeAgent:
         eligible: NDArray[np.bool_] | None,
         best: int,
     ) -> Drawn:
-        """The arm that owns the event's number; ``best`` as in `decide_new`."""
+        """Draw an arm and its propensity with the event's number; ``best`` as in `decide_new`."""
         policy, number = self.terms.policy, self._drawn(event_id)
         if best != UNSCORED and eligible is None and isinstance(exploration, EpsilonMixture):
             return draw(exploration.weights_around(best, policy.arms), number)
         return draw(exploration.weights(policy.scores(self.knows(), context), eligible), number)
 
     def _drawn(self, event_id: str) -> int:
-        """The number that an event draws: the same whenever, and wherever, it is asked again."""
-        # Named by the event, not by the count of decisions: a repeated request would draw until another item came.
+        """The keyed number by which an event draws its arm; the same for every request of the event."""
+        # If it followed from the count of decisions, a client could repeat a request until it got another item.
         return int.from_bytes(self._key.digest("exploration", event_id.encode()), "little") % CERTAIN
 
     def _pick(self, ties: int) -> int:
@@ -459,15 +467,15 @@ def normalised(contexts: NDArray[np.float32]) -> NDArray[np.bool_]:
 
 
 def is_normalised(context: Sequence[float]) -> bool:
-    """What `normalised` says of one row, of float32 numbers."""
+    """Whether one row of float32 numbers is a histogram, as `normalised` decides it."""
     return abs(sum(context) - 1.0) <= HISTOGRAM_TOLERANCE and min(context) >= 0
 
 
 def require_histogram(context: NDArray[np.float32], dimension: int) -> None:
-    """Refuse a context that is no histogram of so many entries.
+    """Refuse a context that is not a histogram with ``dimension`` entries.
 
     Raises:
-        HushstreamError: its shape, type or entries are others.
+        HushstreamError: another shape or type, an entry below 0, or a sum other than 1.
     """
     if context.shape != (dimension,) or context.dtype != np.float32:
         raise HushstreamError(

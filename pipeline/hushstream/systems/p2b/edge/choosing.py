@@ -1,6 +1,7 @@
-"""Which of a user's interactions their slots hold: what waits for a slot, and how it is chosen.
+"""Choosing the interaction that each of a user's slots holds.
 
-What waits for a user's slots is a plain value, which these functions take and give back: most users have nothing there.
+The interactions that wait for slots are a plain value (``waits``), which these methods take and return. Most users have
+no waiting interactions most of the time; they all share one empty value.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from hushstream.systems.p2b.edge.candidates import Candidates
 
 
 class Interaction(NamedTuple):
-    """A resolved interaction in clear: context (d,), or the bytes (n,) of a row; arm on screen, reward in [0, 1]."""
+    """An interaction in clear: context (d,) or bytes (n,) of a feature row, the arm on screen, reward in [0, 1]."""
 
     context: NDArray[Any]
     arm: int
@@ -27,9 +28,9 @@ class Resolved(NamedTuple):
     """An interaction whose reward is known.
 
     Attributes:
-        number: of its decision among the user's.
-        deadline_ms: log time up to which its reward could come.
-        interaction: it.
+        number: the index of its decision among all decisions of the user.
+        deadline_ms: log time at which its wait for a reward ends.
+        interaction: the interaction.
     """
 
     number: int
@@ -41,50 +42,50 @@ class SlotChoice(Protocol):
     """How the interaction of a slot is chosen; the same for all users of a deployment.
 
     Attributes:
-        nothing: what waits for slots at the beginning.
+        nothing: the value of ``waits`` for a new user.
     """
 
     nothing: Any
 
     def begun(self, waits: Any, key: Key, slot: int, first: int, length: int) -> Any:
-        """What waits when a slot begins, which covers ``length`` decisions from ``first`` on."""
+        """Begin a slot, which covers ``length`` decisions from index ``first`` on; return the new ``waits``."""
 
     def resolved(self, waits: Any, slot: int, one: Resolved) -> Any:
-        """What waits when an interaction of a slot's decisions is resolved."""
+        """Take in a resolved interaction of the decisions that a slot covers; return the new ``waits``."""
 
     def settled(self, waits: Any, key: Key, length: int, log_time_ms: int) -> Any:
-        """What waits when log time has come so far."""
+        """Take in that log time has reached ``log_time_ms``; return the new ``waits``."""
 
     def taken(self, waits: Any, key: Key, slot: int) -> tuple[Interaction | None, Any]:
-        """What a slot holds, None for null, and what waits for other slots."""
+        """Return the interaction that a slot holds (None: the slot is null), and what waits for other slots."""
 
     def dump(self, waits: Any) -> dict[str, Any]:
-        """As plain values."""
+        """Return ``waits`` as plain values, for a snapshot."""
 
     def load(self, dumped: Mapping[str, Any]) -> Any:
-        """What `dump` was given."""
+        """Return the ``waits`` that `dump` was given."""
 
 
 class Drawn(NamedTuple):
-    """What waits where the interaction is drawn before it happens.
+    """What waits for slots where the interaction is drawn before it happens.
 
     Attributes:
-        targets: the slot that the interaction of a decision goes into, by the decision's index.
-        kept: the interactions that go into slots, by slot.
+        targets: the index of each drawn decision, and the slot that its interaction goes into.
+        kept: the slots whose drawn interaction is resolved, and that interaction.
     """
 
     targets: dict[int, int]
     kept: dict[int, Interaction]
 
 
-# Most users have neither most of the time; a dictionary of one's own takes 64 bytes or more.
+# Most users have neither most of the time, so they share these: an empty dictionary for each takes 64 bytes or more.
 _NO_TARGETS: dict[int, int] = {}
 _NOTHING_KEPT: dict[int, Interaction] = {}
 _NOTHING_DRAWN = Drawn(_NO_TARGETS, _NOTHING_KEPT)
 
 
 class DrawnBefore:
-    """One decision of those that a slot covers is drawn from the user's key before any of them is made."""
+    """Draws, from the user's key, one of the decisions that a slot covers before any of them is made."""
 
     nothing = _NOTHING_DRAWN
 
@@ -117,11 +118,11 @@ class DrawnBefore:
 
 
 class Held(NamedTuple):
-    """What waits where two candidates are held.
+    """What waits for slots where each slot has two candidates.
 
     Attributes:
-        resolved: interactions whose reward window has not ended, with their slots.
-        candidates: of each slot.
+        resolved: resolved interactions whose reward window has not ended, each behind the slot that covers it.
+        candidates: the candidates of each slot.
     """
 
     resolved: tuple[tuple[int, Resolved], ...]
@@ -133,16 +134,17 @@ _NO_CANDIDATES: Candidates[Interaction] = Candidates()
 
 
 class TwoCandidates:
-    """Of the decisions that a slot covers the first clicked interaction and one other are held; public numbers choose.
+    """Keeps two candidates for a slot, the first clicked interaction and one drawn from the unclicked (`Candidates`).
 
-    An interaction is a candidate when its reward window has ended, whether or not it was rewarded before: a reward that
-    is known at once would otherwise get ahead of those that never come. The end of a phase ends all reward windows.
+    An interaction becomes a candidate when its reward window has ended, even if its reward came earlier. Otherwise
+    rewarded interactions would become candidates before those that get no reward. The end of a phase ends all reward
+    windows.
     """
 
     nothing = _NOTHING_HELD
 
     def __init__(self, chance: float | None) -> None:
-        """With the chance that a slot holds a clicked interaction (`click_chance`)."""
+        """Choose with the probability that a slot holds the clicked candidate (`click_chance`)."""
         self._chance = chance
 
     def begun(self, waits: Held, key: Key, slot: int, first: int, length: int) -> Held:

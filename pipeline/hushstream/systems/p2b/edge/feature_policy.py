@@ -1,13 +1,13 @@
-"""What an `EdgeAgent` chooses and learns with where features are declared: sparse kernels on blocks of rows.
+"""The policy of an `EdgeAgent` where features are declared: it chooses and learns with sparse kernels.
 
-A context is the bytes of a row. Its blocks are found once for all rows that are scored together (`prepare`), or when
-one is asked for, and kept for the last few thousand rows; behind those they are found again from the bytes, so a
-decision that waits keeps a few bytes.
+A context is the bytes of one feature row. A row's blocks (the cells of each feature and their values) are computed for
+all rows that are scored together (`prepare`), or when one row is needed. They are cached for the last few thousand
+rows; for older rows they are computed from the bytes again. So a decision that waits for feedback keeps a few bytes.
 
-Where items have names, a row of the model stands for one item after another. What was decided keeps the version of the
-catalogue behind its context: it goes into the slot, and what is older than its row's item is learned by nobody. What a
-user learned of an item is dropped when its row has another one; what models say of a row begins anew with an item
-(`FeaturePolicy.entered`), from items that are like it (`new_items`).
+Where items have names, a row of the model stands for one item, and later for another. A decision keeps the version of
+the catalogue behind its context. That version goes into the slot. If the row's item entered the catalogue after it,
+nobody learns from the decision. What a user learned of an item is dropped when its row gets another item, and the
+shared models start that row again (`FeaturePolicy.entered`) from items that are like the new one (`new_items`).
 """
 
 from __future__ import annotations
@@ -34,11 +34,14 @@ _COUNT = struct.Struct("<I")
 _MODEL = struct.Struct("<IId")
 _CATALOGUE = struct.Struct("<i")
 _UNNAMED = 0
-"""The version that slots name where items have no names."""
+"""The version of the catalogue that slots carry where items have no names."""
 
 
 class FeaturePolicy:
-    """Independent normal coefficients of every arm and cell; see `hushstream.learners.sparse`."""
+    """The policy whose model has one normal coefficient for each arm and cell, independent of all others.
+
+    See `hushstream.learners.sparse`.
+    """
 
     context_type: type[np.generic] = np.uint8
 
@@ -54,13 +57,13 @@ class FeaturePolicy:
         self._catalogue: Catalogue | None = None
 
     def follow(self, catalogue: Catalogue) -> None:
-        """Where items have names: decide among those of a catalogue, which changes under this policy."""
+        """Where items have names: decide among the items of a catalogue, which its owner changes in place."""
         self._catalogue = catalogue
         for track in self._models.tracks:
             self._models.adopt(track, 0, _unentered(self._models.newest(track).state.model))
 
     def entered(self, row: int) -> None:
-        """Begin a row of every model anew: another item entered it."""
+        """Start a row of every model again, because another item entered it."""
         for model in self._models.models():
             self._begin_row(model.state, row, released=bool(model.version))
 
@@ -68,7 +71,11 @@ class FeaturePolicy:
         return self._models.newest(track)
 
     def adopt(self, track: str, version: int, *arrays: NDArray[np.float64]) -> None:
-        """See `SharedPolicy.adopt`: means and variances (K, P), the variance of a reward (1,); and entries (K,)."""
+        """See `SharedPolicy.adopt`.
+
+        The arrays are means (K, P), variances (K, P) and the variance of a reward (1,). Where items have names, the
+        catalogue version at which each row's item entered, (K,), follows.
+        """
         means, variances, reward_variance, *entries = arrays
         model = SparseModel.of(means, variances, float(reward_variance[0]))
         state = FeatureState(model)
@@ -96,7 +103,7 @@ class FeaturePolicy:
             self._prepared[row.tobytes()] = found
 
     def kept(self, context: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """See `SharedPolicy.kept`; where items have names, with the version of the catalogue behind it."""
+        """See `SharedPolicy.kept`; where items have names, the version of the catalogue follows the context."""
         if self._catalogue is None:
             return context.copy()
         return np.frombuffer(context.tobytes() + _CATALOGUE.pack(self._version), np.uint8)
@@ -111,7 +118,7 @@ class FeaturePolicy:
         return self._kernel.choose(state.model, self._own(state), self._context(context), pick, eligible)
 
     def best(self, states: Sequence[FeatureState], contexts: NDArray[np.uint8]) -> Sequence[int]:
-        """See `SharedPolicy.best`: what contexts share is found by `prepare`."""
+        """See `SharedPolicy.best`: scores no context here, because `prepare` has done the work that contexts share."""
         return [UNSCORED] * len(states)
 
     def scores(self, state: FeatureState, context: NDArray[np.uint8]) -> NDArray[np.floating]:
@@ -135,10 +142,10 @@ class FeaturePolicy:
         return pack_null(self._layout)
 
     def dump_own(self, state: FeatureState) -> bytes:
-        """See `SharedPolicy.dump_own`: the number of steps plus the oldest one's row, then arms, vectors and gains.
+        """See `SharedPolicy.dump_own`: a number, then the steps' arms, vectors and gains.
 
-        The oldest is row 0 until `MOST_STEPS` are taken, so the sum tells both. Where items have names, the version of
-        the catalogue stands at the end.
+        The number is the count of steps plus the row of the oldest step. That row is 0 until there are `MOST_STEPS`
+        steps, so both can be read from the sum. Where items have names, the version of the catalogue stands at the end.
         """
         assert state.own is not None, "a shared state is nobody's own"
         arms, vectors, gains = state.own.taken
@@ -181,14 +188,14 @@ class FeaturePolicy:
         return _UNNAMED if self._catalogue is None else self._catalogue.version
 
     def _decided_under(self, context: NDArray[np.uint8]) -> int:
-        """The version of the catalogue that a kept context was decided under."""
+        """The version of the catalogue that held when the decision on a kept context was made."""
         if self._catalogue is None:
             return _UNNAMED
         (version,) = _CATALOGUE.unpack(context[self.context_dimension :].tobytes())
         return int(version)
 
     def _own(self, state: FeatureState) -> DatedSteps | None:
-        """What a user learned of the items that rows stand for now."""
+        """What a user learned of the items that rows stand for now; what they learned of earlier items is dropped."""
         own, catalogue = state.own, self._catalogue
         if own is not None and catalogue is not None and own.catalogue != catalogue.version:
             own.forget(catalogue.entries > own.catalogue)
@@ -196,15 +203,15 @@ class FeaturePolicy:
         return own
 
     def _begin_row(self, state: FeatureState, row: int, released: bool) -> None:
-        """What a model says of a new item: the mean of those on offer that it knows, by likeness, and their spread.
+        """Set a new item's row in a model: the mean of the known items on offer, weighed by likeness, and their spread.
 
-        Where it knows none: what a user starts from before any release. An item that is known beforehand has its row in
-        every model already; before any release no others are known.
+        Where the model knows no item, the row is what a user starts from before any release. An item that was known
+        before the start has its row in every model already. Before any release, only such items are known.
 
         Args:
-            state: of the model.
-            row: that an item entered.
-            released: whether windows stand behind the model.
+            state: the model's state; its row, ``entries`` and ``late`` are changed.
+            row: the row that an item entered.
+            released: whether the model was made from released windows.
         """
         catalogue = self._catalogue
         assert catalogue is not None, "items have no names here"
@@ -228,9 +235,10 @@ class FeaturePolicy:
         state.entries[row], state.late[row] = catalogue.entries[row], bool(others.size)
 
     def _lean_rows(self, state: FeatureState, before: SharedModel[FeatureState]) -> None:
-        """Let rows that the model before began from others lean on those in a newer one.
+        """Mix into rows that the earlier model began from other items what the newer model knows of those items.
 
-        Before the first model nothing was known that a row could begin from, unless users begin with one.
+        Before the first released model nothing was known that a row could begin from, unless items were known before
+        the start.
         """
         catalogue = self._catalogue
         assert catalogue is not None, "items have no names here"
@@ -250,7 +258,7 @@ class FeaturePolicy:
         if found is None:
             self._make_room()
             (found,) = self._contexts(self._layout.schema.read(row))
-            # What was decided is learned from later: on a device half of what a decision takes is finding its blocks.
+            # The decision is learned from later: on a device, computing the blocks is half of a decision's time.
             self._prepared[row] = found
         return found
 
@@ -259,14 +267,14 @@ class FeaturePolicy:
             self._prepared = {}
 
     def _contexts(self, rows: NDArray[np.void]) -> list[SparseContext]:
-        """Of checked rows: the constant's cell with value 1, then the blocks."""
+        """Make sparse contexts from checked rows: the constant's cell with value 1, then the cells of the blocks."""
         blocks, size = self._layout.schema.blocks(rows), len(rows)
         cells = np.concatenate([np.zeros((size, 1), dtype=np.int64), blocks.cells + 1], axis=1)
         return contexts_of(cells, np.concatenate([np.ones((size, 1)), blocks.values], axis=1))
 
 
 def _unentered(model: SparseModel) -> FeatureState:
-    """Of items with names, before any release: no row stands for an item yet."""
+    """The state of a model of named items before any release: no row stands for an item yet."""
     return FeatureState(model.copy(), None, np.zeros(model.arms, dtype=np.int32), np.zeros(model.arms, dtype=np.bool_))
 
 

@@ -1,23 +1,23 @@
-"""A user's LinUCB state as the shared model plus their own few updates, and the kernel for both forms.
+"""A user's LinUCB state, kept as the shared model plus the user's own few updates; and the kernel for both forms.
 
-A step of Sherman-Morrison takes one outer product off an arm's block ``(A^-1, theta)``: that of ``u`` with
-``w = (u, s)``, where ``v = A^-1 x``, ``c = 1/sqrt(1 + x'v)``, ``u = c v`` and ``s = c (theta'x - r)`` (see
+One update (a Sherman-Morrison step) subtracts one outer product from an arm's block ``(A^-1, theta)``: that of ``u``
+and ``w = (u, s)``, where ``v = A^-1 x``, ``c = 1/sqrt(1 + x'v)``, ``u = c v`` and ``s = c (theta'x - r)`` (see
 `hushstream.learners.linucb`). So after ``n`` steps, by Woodbury's identity in product form,
 
     A_a^-1  = A0_a^-1  - sum u_j u_j'        theta_a = theta0_a - sum s_j u_j      (steps j on arm a)
 
-and it is enough to keep the shared model's arrays, which all its users share, and one row ``w_j`` of D + 1
-float32 for each step: with D = K = 10 and ten steps 440 bytes in place of 4,400. A score needs
-``q_j = u_j'x`` alone:
+It is therefore enough to keep one row ``w_j`` of D + 1 float32 for each step, beside the shared model's arrays, which
+all its users share. With D = K = 10 and ten steps these rows are 440 bytes, where the dense form has 4,400. A score
+needs ``q_j = u_j'x`` alone:
 
     width_a^2 = x'A0_a^-1 x - sum q_j^2      mean_a = theta0_a'x - sum q_j s_j
 
-Beyond `rows_limit` rows the state becomes dense, once and for good.
+A state with more than `rows_limit` rows becomes dense, and stays dense.
 
-Equality: scores are those of the dense form up to rounding (float32; a test holds them to 1e-5). Arms with
-equal histories have equal bits here too, whatever lies between their rows, because every sum runs over the
-rows of one arm in their order; only a history that lies on both sides of the change to the dense form may differ
-from its equal in the last bit, and then the tie is no tie.
+Equality: scores equal those of the dense form up to rounding (float32; a test allows 1e-5). Two arms with equal
+histories have equal bits in this form too, however their steps are interleaved, because every sum runs over the rows
+of one arm in their order. One exception: if the state becomes dense between the steps of two equal histories, their
+scores may differ in the last bit, and then they no longer tie.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from hushstream.learners.linucb import Float32, LinUCB, LinUCBState
 Arms: TypeAlias = npt.NDArray[np.intp]
 
 TOGETHER_AT_MOST, TOGETHER_BYTES = 64, 256 * 1024
-"""Contexts that are scored in one go, and the memory that their products take: it should stay in a core's cache."""
+"""How many contexts are scored together at most, and how many bytes their products may take, to fit a core's cache."""
 
 ROWS_AT_LEAST = 16
-"""A user of a small model has so many rows before they become dense, if that saves memory at all."""
+"""In a small model, too, a state keeps this many rows before it becomes dense, if rows save memory at all."""
 
 _HEADER = struct.Struct("<4sBxxxIII")
 _MAGIC = b"HLUF"
@@ -50,12 +50,12 @@ _maximum, _multiply, _sqrt, _subtract, _vecdot = np.maximum, np.multiply, np.sqr
 
 
 def rows_limit(arms: int, dimension: int) -> int:
-    """Rows up to which a state stays of low rank: about D, and never more than a quarter of the dense bytes."""
+    """How many rows a state may have before it becomes dense: about D, and at most a quarter of the dense bytes."""
     return max(1, min(max(ROWS_AT_LEAST, dimension), arms * dimension // 4))
 
 
 class OwnUpdates:
-    """The shared model's state and n steps of one user.
+    """One user's state: the shared model's state and the n updates that the user has learned since.
 
     Attributes:
         base: the state of the model that the user started from; never written.
@@ -70,7 +70,7 @@ class OwnUpdates:
         self.arms = arms
         self.rows = rows
         self.touched = 0
-        """Bit a: whether arm a has a step (looking it up in ``arms`` would cost more than a product)."""
+        """Bit mask: bit a is set if arm a has a step. Searching ``arms`` would take longer than a product."""
         for arm in arms.tolist():
             self.touched |= 1 << arm
 
@@ -81,16 +81,16 @@ class OwnUpdates:
 
     @property
     def inverse(self) -> Float32:
-        """``A^-1`` by arm, (K, D, D); made for this call."""
+        """``A^-1`` of each arm, (K, D, D), in a new array."""
         return self.dense().inverse
 
     @property
     def theta(self) -> Float32:
-        """``theta`` by arm, (K, D); made for this call."""
+        """``theta`` of each arm, (K, D), in a new array."""
         return self.dense().theta
 
     def dense(self) -> LinUCBState:
-        """The same knowledge in the dense form, owning its arrays."""
+        """Return the same state in the dense form, with arrays of its own."""
         packed = self.base.packed.copy()
         for arm, row in zip(self.arms.tolist(), self.rows, strict=True):
             packed[arm] -= np.multiply.outer(row[:-1], row)
@@ -107,7 +107,7 @@ UserState: TypeAlias = LinUCBState | OwnUpdates
 
 
 def load_user_state(base: LinUCBState, dumped: bytes) -> UserState:
-    """The state of a user who started from ``base``, from the bytes that ``dump`` of either form wrote.
+    """Load the state of a user who started from ``base`` from the bytes that ``dump`` of either form wrote.
 
     Raises:
         LearnerError: not such bytes, or of another version, shape or length.
@@ -129,7 +129,7 @@ def load_user_state(base: LinUCBState, dumped: bytes) -> UserState:
 
 
 class UserLinUCB(LinUCB):
-    """`LinUCB` for states of both forms; `learn` gives the state back, as it may have become dense."""
+    """`LinUCB` for states of both forms; `learned` returns the state, because it may have become dense."""
 
     def __init__(self, arms: int, dimension: int, alpha: float = 1.0) -> None:
         super().__init__(arms, dimension, alpha)
@@ -155,7 +155,7 @@ class UserLinUCB(LinUCB):
         return scores
 
     def _take_off(self, state: OwnUpdates, context: Float32, means: Float32, widths: Float32) -> None:
-        """What a user's own steps take off the base's means and squared widths of a context, (K,) each."""
+        """Subtract what a user's own steps change from the base's means and squared widths of a context, (K,) each."""
         rows, arms = state.rows, state.arms
         along = _vecdot(rows[:, : self.dimension], context)
         _subtract(means, _bincount(arms, along * rows[:, self.dimension], self.arms), means, casting="same_kind")
@@ -163,10 +163,11 @@ class UserLinUCB(LinUCB):
         _subtract(widths, _bincount(arms, along, self.arms), widths, casting="same_kind")
 
     def best(self, states: Sequence[UserState], contexts: Float32) -> list[int]:
-        """The arm that `choose` gives for each of n states with its context where none is as good, -1 for the others.
+        """For each of n states and its context, the arm with the highest score, or -1 where arms tie for it.
 
-        A product has the shape that it has for one context alone, as one product for all of them would round otherwise;
-        what follows it is done for many at once, and rounds alike. So scores have the bits that `scores` gives.
+        The scores have the same bits as those of `scores`: every matrix product is made for one context alone, because
+        one product for all of them would round differently. The later operations run on many contexts at once, which
+        rounds in the same way.
 
         Args:
             states: of this kernel's shape.
@@ -202,7 +203,7 @@ class UserLinUCB(LinUCB):
         return np.where(tied == 1, arms, -1).tolist()  # type: ignore[no-any-return]
 
     def learned(self, state: UserState, context: Float32, arm: int, reward: float) -> UserState:
-        """The state with one interaction folded in: the same object, or its dense form in place of it."""
+        """Learn one interaction; return the same state object, or its dense form, which replaces it."""
         if isinstance(state, LinUCBState):
             self.learn(state, context, arm, reward)
             return state

@@ -1,4 +1,4 @@
-"""What an `EdgeAgent` agreed to, and the values that go in and out of it."""
+"""The terms that an `EdgeAgent` works by, and the values that go in and out of it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,18 @@ HISTOGRAM_TOLERANCE = 1e-3
 
 
 class OlderState(HushstreamError):
-    """A user's state lies behind what they are known to have spent: it comes from an older copy."""
+    """A user's state shows less spent than they are known to have spent, so it comes from an older copy."""
 
 
 class Choice(NamedTuple):
-    """What was decided: arm, version of the shared model under it, whether a slot is due now.
+    """A decision of the agent.
 
-    ``billionths``: probability with which the arm was chosen, in units of 1e-9, as records hold it.
-    ``repeated``: the event is one that still waits for feedback, and this is the answer that it got before.
+    Attributes:
+        arm: the arm that was chosen.
+        billionths: probability with which the arm was chosen, in units of 1e-9, as records hold it.
+        model_version: version of the shared model that the choice follows from.
+        slot_due: whether a slot falls due with this decision.
+        repeated: whether the event was decided before; the answer is then the earlier one.
     """
 
     arm: int
@@ -43,7 +47,13 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One padded slot: an opaque id, content of the deployment's size, and (never sent) the interaction in it."""
+    """One padded slot.
+
+    Attributes:
+        report_id: its opaque id.
+        content: its content, of the same size for every slot of the deployment.
+        interaction: the interaction in it, None for null; it is never sent.
+    """
 
     report_id: bytes
     content: bytes
@@ -51,12 +61,12 @@ class Slot:
 
 
 class Allowance(NamedTuple):
-    """What stays of a user whose state is given up, so that nothing that they have spent comes back.
+    """What is kept of a user whose state is deleted, so that they cannot spend the same slots or quota twice.
 
     Attributes:
-        decided: decisions in their life, which say when a slot falls due.
-        due, sent: slots that fell due, and that were taken.
-        period, used: the last period of their quota, and contexts in it.
+        decided: decisions in their life; their number determines when a slot falls due.
+        due, sent: slots that fell due, and slots that were taken.
+        period, used: the last period of their quota, and how many contexts they had in it.
         first: where slots are renewed, the number of the first decision of the newest slot; -1 before the first slot.
         renews_ms: where slots are renewed, the log time from which the next slot may begin.
     """
@@ -70,7 +80,7 @@ class Allowance(NamedTuple):
     renews_ms: int = 0
 
     def covers(self, other: Allowance) -> bool:
-        """Whether all that ``other`` has spent is spent here as well."""
+        """Whether everything that is spent in ``other`` is spent here too."""
         slots = all(mine >= theirs for mine, theirs in zip(self[:3], other[:3], strict=True))
         renewed = self.first >= other.first and self.renews_ms >= other.renews_ms
         return slots and renewed and (self.period, self.used) >= (other.period, other.used)
@@ -78,20 +88,19 @@ class Allowance(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EdgeTerms:
-    """What an agent agreed to: shared by all agents of a deployment, never changed under them.
+    """The terms that all agents of a deployment share; they never change while agents run.
 
     Attributes:
         policy: the learner's kernel and the shared models by track.
-        after_interactions: decisions per slot.
-        lifetime_slots: slots in a user's life; each costs the release's epsilon.
-        levels: reward levels above 0 (M).
-        attribution_window_ms: after which a shown decision counts as reward 0.
-        contexts_per_period: contexts of one user that are learned from in a period of ``quota_period_ms`` of
-            log time; None for no quota.
-        choice: which interaction a slot holds.
-        exploration: what draws an arm from the scores; None where the highest score is taken.
-        renew_ms: after a slot fell due, the next one begins so much log time later at the earliest; None where slots
-            follow one another.
+        after_interactions: a slot is due after this many decisions.
+        lifetime_slots: how many slots a user has in their life; each costs the release's epsilon.
+        levels: M, reward levels above 0.
+        attribution_window_ms: a decision that was shown counts as reward 0 when this much log time has passed.
+        contexts_per_period: how many contexts of one user are learned from in ``quota_period_ms``; None: all.
+        quota_period_ms: length of a period of the quota, in log time.
+        choice: chooses the interaction that a slot holds.
+        exploration: draws an arm from the scores; None: the highest score is taken.
+        renew_ms: how much log time after a slot fell due the next one may begin; None: the next slot begins at once.
     """
 
     policy: SharedPolicy

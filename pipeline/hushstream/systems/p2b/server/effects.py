@@ -1,35 +1,40 @@
-"""What noised linear sums say of each arm and of each cell of each block: shrunk effects on the log-odds of a click.
+"""Estimates effects on the log-odds of a click, of each arm and of each cell of each block, from noised linear sums.
 
-With Y1, Y0 the two sums of arm a and cell b in reports (units divided by M b_f), n = Y1 + Y0, and v the variance of the
-noise in each of them, the *null* of a cell is that arm and cell act apart from each other:
+Y1 and Y0 are the two sums of arm a and cell b, in reports (units divided by M b_f). n = Y1 + Y0, and v is the variance
+of the noise in each of the two. The *null* of a cell is the click share that it has if the effects of arm and cell on
+the log-odds simply add up:
 
     q0_ab = s(logit q_a + logit q_b - logit q)        s the logistic function
 
-with q_a, q_b, q the click shares of arm, cell and all. Given n, one step of Newton's method from the null gives
+with q_a, q_b, q the click shares of arm, cell and all. Given n, one step of Newton's method from the null gives the
+effect d of arm and cell together:
 
-    d = (Y1 - q0 n) / i        i = n~ q0 (1 - q0)        var d = (i + v ((1 - q0)^2 + q0^2)) / i^2,
+    d = (Y1 - q0 n) / i        i = n~ q0 (1 - q0)        var d = (i + v ((1 - q0)^2 + q0^2)) / i^2
 
-since Y1 - q0 n = (1 - q0) Y1 - q0 Y0 has sampling variance n q0 (1 - q0) and that noise. n~ is n shrunk towards the
-arm's share of the cell's total, by the variance 2 v of its noise against how far arms differ in whom they are shown to.
-q_a is *not* shrunk here: what is taken off an arm's effect would come back in every block once.
+The variance follows because Y1 - q0 n = (1 - q0) Y1 - q0 Y0 has sampling variance n q0 (1 - q0) plus that noise. n~ is
+n shrunk towards the arm's share of the cell's total; the shrinkage compares the variance 2 v of the noise in n with how
+far arms differ in whom they are shown to. q_a is *not* shrunk here: what shrinkage removes from an arm's effect would
+appear again in every block.
 
-**Shrinkage.** Effects of a block are N(0, tau^2), tau unknown: half of the prior is on tau = 0 (the block says
-nothing), the rest even on 30 geometric tau^2 from 4e-4 to 1. The posterior mean of d is d times
-E[tau^2/(tau^2 + V)] over the posterior of tau given all of the block's cells. The arms' own effects are shrunk with the
-tau of maximum likelihood.
+**Shrinkage.** Effects of a block are N(0, tau^2) with an unknown tau. Half of the prior of tau is on 0 (the block says
+nothing); the other half is uniform on 30 geometric values of tau^2 from 4e-4 to 1. The posterior mean of an effect is d
+times the mean of tau^2/(tau^2 + V) over the posterior of tau given all of the block's cells, V being d's variance. The
+arms' own effects are shrunk with the tau of maximum likelihood.
 
-**Tags** share a slot's units, 1/s each of s tags, while the learner sees 1/sqrt(s): for coefficients beta of what it
-sees Y1 - q0 n has mean i beta/sqrt(s) and sampling variance i/s. With s as many as a visit usually has, d is sqrt(s)
-times the above, and its variance (i + s v ((1 - q0)^2 + q0^2)) / i^2. Where the tags of a visit say partly the same,
-each cell's sums hold what its neighbours earned, and a sum over a visit's d counts it s times. With a correlation rho
-of what they say (declared: `Tags.redundancy`) s tags are worth s / (1 + rho (s - 1)), and so much of d is a tag's own.
+**Tags** share a slot's units: each of s tags has 1/s of them, but the learner sees the value 1/sqrt(s). For
+coefficients beta of what the learner sees, Y1 - q0 n has mean i beta/sqrt(s) and sampling variance i/s. So with s the
+usual number of tags of a visit, d is sqrt(s) times the formula above, and its variance is
+(i + s v ((1 - q0)^2 + q0^2)) / i^2. Tags of one visit can carry partly the same information. Then the sums of a tag
+also contain the effects of the other tags, and adding up d over a visit counts the common part s times. If their
+information has correlation rho (declared: `Tags.redundancy`), s tags are worth s / (1 + rho (s - 1)) independent ones,
+and d is multiplied by 1 / (1 + rho (s - 1)).
 
-**Signed blocks** (embeddings) have no n: with phi = e/|e|_1, z = Y1 - q_a n, centred over arms by their shares,
-c = E|e|_1 over the unit sphere of m dimensions and k = 1/(m c): z_j has mean i k beta_j and variance
-i k/c + v ((1 - q_a)^2 + q_a^2), i = n_a q_a (1 - q_a).
+**Signed blocks** (embeddings) have no n. With phi = e/|e|_1, z = Y1 - q_a n (centred over arms by their shares),
+c = E|e|_1 over the unit sphere of m dimensions and k = 1/(m c), z_j has mean i k beta_j and variance
+i k/c + v ((1 - q_a)^2 + q_a^2), where i = n_a q_a (1 - q_a).
 
-Everything here is post-processing of releases: it costs no privacy. All of it is made with operations that IEEE 754
-fixes (`server.elementary`), so every machine makes the same effects.
+Everything here is post-processing of releases: it costs no privacy. All of it uses only operations whose results IEEE
+754 fixes (`server.elementary`), so every machine computes the same effects.
 """
 
 from __future__ import annotations
@@ -49,29 +54,29 @@ Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
 CONTEXT = "context"
-"""The one block of contexts that are known by their code."""
+"""Name of the one block that contexts have where they are encoded as codes."""
 
 _TAUS = 30
 _LEAST_TAU_SQUARE, _MOST_TAU_SQUARE = 4e-4, 1.0
 _LEAST_SHARE = 0.002
-"""Click shares are kept this far from 0 and 1: noise may carry them beyond."""
+"""Click shares are clipped to this distance from 0 and 1, because noise may push them outside."""
 
 _TAIL = 2.0
-"""From here on, in deviations, a residual counts as one of Laplace noise: as one of a normal law it would make a rare
-cell's noise look like an effect of its whole block."""
+"""From this many standard deviations on, a residual has the likelihood of Laplace noise. With that of a normal
+distribution, the noise of one rare cell would look like an effect of its whole block."""
 
 _SPREAD_OF_SHOWING = 0.3
-"""How far, relative to what chance would give, arms differ in whom they are shown to."""
+"""How far arms differ in whom they are shown to: a standard deviation, relative to the count that chance would give."""
 
 
 class Effects(NamedTuple):
     """Means and variances of effects on log-odds.
 
     Attributes:
-        share: q, clicks among all slots.
-        slots: how many slots the sums are worth, at least 1.
+        share: q, the share of clicks among all slots.
+        slots: how many slots the sums are worth, at least K.
         arms, arm_variances: (K,).
-        cells, cell_variances: (K, P - 1), in the order of the layout's cells behind the constant.
+        cells, cell_variances: (K, P - 1), in the order of the layout's cells without the constant's.
     """
 
     share: float
@@ -87,8 +92,8 @@ class RawEffects(NamedTuple):
 
     Attributes:
         share, slots: see `Effects`.
-        arms: (K,) both.
-        blocks: (K, cells) both, of each block behind the constant, by its name.
+        arms: effects and variances of arms, (K,) each.
+        blocks: effects and variances of each block's cells, (K, cells) each, by the block's name; without the constant.
     """
 
     share: float
@@ -98,7 +103,7 @@ class RawEffects(NamedTuple):
 
 
 class _Totals(NamedTuple):
-    """Estimates of one total each: clicked, unclicked, and of each arm (K,) the variance of the noise in each."""
+    """Estimated totals of clicked and unclicked reports, and for each arm, (K,), the variance of the noise in one."""
 
     clicked: Float64
     unclicked: Float64
@@ -106,7 +111,7 @@ class _Totals(NamedTuple):
 
 
 def effects(layout: FeatureLayout, ones: Int64, zeros: Int64, variance: float | Float64) -> Effects:
-    """Shrunk effects from (noised) sums; arguments and errors as of `raw_effects`."""
+    """Compute shrunk effects from (noised) sums; arguments and errors as in `raw_effects`."""
     found = raw_effects(layout, ones, zeros, variance)
     arm_means, arm_variances = _shrunk_arms(*found.arms)
     means = np.zeros((layout.arms, layout.cells - 1))
@@ -118,16 +123,16 @@ def effects(layout: FeatureLayout, ones: Int64, zeros: Int64, variance: float | 
 
 
 def raw_effects(layout: FeatureLayout, ones: Int64, zeros: Int64, variance: float | Float64) -> RawEffects:
-    """Effects from (noised) sums before shrinkage.
+    """Compute effects from (noised) sums, before shrinkage.
 
     Args:
-        layout: of the deployment.
+        layout: the layout of the deployment's features.
         ones, zeros: (K, P) int64, added up over all releases.
-        variance: of the noise in one of these sums, added up over all releases, in units squared; 0 for exact sums;
-            or (K,) of each arm, where their sums are of other releases.
+        variance: the variance of the noise in one of these sums, added up over all releases, in units squared; 0 for
+            exact sums. An array (K,) has one for each arm, where the arms' sums come from different releases.
 
     Raises:
-        AggregationError: shapes that do not fit, or a variance out of range.
+        AggregationError: shapes that do not match, or a variance out of range.
     """
     shape = (layout.arms, layout.cells)
     if ones.shape != shape or zeros.shape != shape or ones.dtype != np.int64 or zeros.dtype != np.int64:
@@ -156,11 +161,11 @@ def raw_effects(layout: FeatureLayout, ones: Int64, zeros: Int64, variance: floa
 
 
 def effects_of_codes(ones: Int64, zeros: Int64, variance: float | Float64, levels: int) -> RawEffects:
-    """Effects of items and of the codes of contexts, before shrinkage: codes are one block, `CONTEXT`.
+    """Compute effects of items and of the codes of contexts, before shrinkage; the codes are one block, `CONTEXT`.
 
     Args:
-        ones, zeros: (k, K) int64, sums of reward levels and of what is missing to them, added up over all releases.
-        variance: of the noise in one of these sums, added up over all releases; 0 for exact sums.
+        ones, zeros: (k, K) int64, sums of the reward levels R and of M - R, added up over all releases.
+        variance: the variance of the noise in one of these sums, added up over all releases; 0 for exact sums.
         levels: M.
     """
     codes, arms = ones.shape
@@ -176,12 +181,15 @@ def effects_of_codes(ones: Int64, zeros: Int64, variance: float | Float64, level
 
 
 def _inside(shares: Any) -> Any:
-    """Click shares, kept from 0 and 1."""
+    """Clip click shares away from 0 and 1."""
     return np.clip(shares, _LEAST_SHARE, 1.0 - _LEAST_SHARE)
 
 
 def _arm_totals(layout: FeatureLayout, ones: Int64, zeros: Int64, variance: Float64) -> _Totals:
-    """(K,) mean over the blocks that count every slot, by inverse variance; without noise the constant alone."""
+    """Estimate the totals of arms: the mean over all blocks that count every slot, weighed by inverse variance.
+
+    Without noise the constant's sums are exact, so only they are used.
+    """
     clicked, unclicked, precision = np.zeros(layout.arms), np.zeros(layout.arms), 0.0
     for block, budget in zip(layout.blocks, layout.budgets, strict=True):
         if not block.complete or (block.name and not variance.any()):
@@ -218,7 +226,7 @@ def _cell_effects(
     usual: float,
 ) -> tuple[Float64, Float64]:
     """(K, cells) effects before shrinkage, and their variances."""
-    # Rounded once, as the product is where all are alike.
+    # `fsum` rounds once, so equal variances give the same bits as one product.
     together, variance = math.fsum(cells.variance.tolist()), cells.variance[:, None]
     clicked, unclicked = ones.sum(axis=0) / scale, zeros.sum(axis=0) / scale
     shown = np.maximum(clicked + unclicked, 1.0)
@@ -253,12 +261,12 @@ def _signed_effects(cells: _Totals, counts: Float64, shares: Float64) -> tuple[F
 
 
 def _noise_of_residual(share: Float64 | float) -> Float64 | float:
-    """Variance of (1 - q) X1 - q X0 for X1, X0 of variance 1."""
+    """The variance of (1 - q) X1 - q X0, where X1 and X0 are independent with variance 1."""
     return (1.0 - share) * (1.0 - share) + share * share
 
 
 def _mean_absolute_sum(dimension: int) -> float:
-    """E|e|_1 on the unit sphere of m dimensions: m G(m/2) / (sqrt(pi) G((m+1)/2)), G the gamma function.
+    """E|e|_1 on the unit sphere of m dimensions: m G(m/2) / (sqrt(pi) G((m+1)/2)), where G is the gamma function.
 
     The ratio r(m) = G(m/2)/G((m+1)/2) has r(1) = sqrt(pi) and r(m + 1) r(m) = 2/m.
     """
@@ -287,7 +295,7 @@ def _prior_of_a_block() -> _Prior:
 
 
 def _shrunk(raw: Float64, spread: Float64, prior: _Prior) -> tuple[Float64, Float64]:
-    """Posterior means and variances of effects ``raw`` with variances ``spread`` under the mixture."""
+    """Compute posterior means and variances of effects ``raw`` with variances ``spread`` under a prior of tau."""
     likelihood = np.array([log_likelihood(raw, spread, tau_square) for tau_square in prior.tau_squares])
     weights = prior.weights * exp(likelihood - likelihood.max())
     weights = weights / total(weights)
@@ -297,12 +305,12 @@ def _shrunk(raw: Float64, spread: Float64, prior: _Prior) -> tuple[Float64, Floa
         mean += weight * kept
         square += weight * (kept * kept)
         within += weight * (kept * spread)
-    # The spread over tau: E[kept^2] - E[kept]^2, at least 0 but for rounding.
+    # The variance over tau, E[kept^2] - E[kept]^2, which rounding may make negative.
     return mean * raw, within + np.maximum(square - mean * mean, 0.0) * (raw * raw)
 
 
 def log_likelihood(raw: Float64, spread: Float64, tau_square: float) -> float:
-    """Of N(0, tau^2 + V) up to a constant, with tails of Laplace noise: beyond two deviations it falls linearly."""
+    """The log-likelihood of N(0, tau^2 + V) up to a constant; beyond two deviations it falls linearly (Laplace)."""
     variance = tau_square + spread
     square = raw * raw / variance
     far = square > _TAIL**2

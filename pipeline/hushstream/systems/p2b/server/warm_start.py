@@ -1,17 +1,18 @@
-"""From effects on log-odds to the linear model that a new user starts from.
+"""Turns effects on log-odds into the linear model that a new user starts from.
 
-A slot prefers clicks where h is given, so the share of clicks among slots is not the click rate: with h the share is
-q = h (1 - (1 - p)^T), hence p = 1 - (1 - q/h)^(1/T); without, p = q. Effects on log-odds are those of either sample (a
-sample that is drawn by its outcome changes the constant alone). Around p the probability has slope g = p (1 - p), so
+Where h is given, a slot prefers clicked interactions, so the share q of clicks among slots is not the click rate p.
+With h, q = h (1 - (1 - p)^T), hence p = 1 - (1 - q/h)^(1/T); without h, p = q. Effects on log-odds are the same among
+slots as among all interactions, because sampling by the outcome changes only the constant. Around p the click
+probability has slope g = p (1 - p) in the log-odds. So the coefficients of an arm have means m and variances D:
 
     m_a0 = p + g alpha_a        m_aj = g d_aj        D_a0 = g^2 var alpha_a + (.3 g)^2        D_aj = g^2 var d_aj
 
-are means and variances of an arm's coefficients; .3 is how far users' own tastes for an arm are taken to differ.
-In the words of LinUCB, for F blocks beside the constant and contexts x = (1, blocks)/sqrt(F + 1), |x|_2 <= 1:
+Here .3 is the assumed standard deviation, on log-odds, of users' own tastes for an arm. The same model in LinUCB's
+variables, for F blocks in addition to the constant and contexts x = (1, blocks)/sqrt(F + 1), |x|_2 <= 1:
 
-    theta = sqrt(F + 1) m        A = diag(g / ((F + 1) D))        b = A theta        alpha = sqrt(g):
+    theta = sqrt(F + 1) m        A = diag(g / ((F + 1) D))        b = A theta        alpha = sqrt(g)
 
-rewards have variance g, so A's inverse times g is the variance of theta, and alpha = sqrt(g) makes the bonus one
+Rewards have variance g, so g times the inverse of A is the variance of theta, and alpha = sqrt(g) makes the bonus one
 standard deviation.
 """
 
@@ -30,17 +31,17 @@ from hushstream.systems.p2b.server.errors import AggregationError
 Float64 = NDArray[np.float64]
 
 _LEAST_DEVIATION = 0.02
-"""Of an effect on log-odds: a variance of 0 would keep a user's own clicks from ever moving it."""
+"""The smallest standard deviation of an effect on log-odds: with 0, a user's own clicks could never change it."""
 
 _MOST_CLICKED = 0.999
 
 
 class WarmStart(NamedTuple):
-    """Independent normal coefficients of every arm, (K, P) each, for contexts (1, blocks) as they are.
+    """Independent normal coefficients of every arm, for contexts (1, blocks) without scaling.
 
     Attributes:
-        means: m.
-        variances: D, all positive.
+        means: m, (K, P).
+        variances: D, (K, P), all positive.
         reward_variance: g.
     """
 
@@ -50,12 +51,12 @@ class WarmStart(NamedTuple):
 
 
 def warm_start(effects: Effects, chance: float | None, horizon: int) -> WarmStart:
-    """The model of released effects.
+    """Make the starting model from released effects.
 
     Args:
-        effects: of all releases.
-        chance: h, or None where slots hold an interaction drawn uniformly.
-        horizon: T, interactions before a slot.
+        effects: the effects from the sums of all releases.
+        chance: h, or None where the interaction of a slot is drawn uniformly.
+        horizon: T, how many interactions a slot is chosen from.
 
     Raises:
         AggregationError: h or T out of range.
@@ -81,11 +82,11 @@ def warm_start(effects: Effects, chance: float | None, horizon: int) -> WarmStar
 
 
 def cold_start(arms: int, cells: int, blocks: int) -> WarmStart:
-    """What a user starts from before any release: LinUCB with ridge 1 and alpha 1 on x = (1, blocks)/sqrt(F + 1).
+    """Make the model that a user starts from before any release: ridge 1 and alpha 1 on x = (1, blocks)/sqrt(F + 1).
 
     Args:
         arms: K.
         cells: P.
-        blocks: F, beside the constant.
+        blocks: F, without the constant.
     """
     return WarmStart(np.zeros((arms, cells)), np.full((arms, cells), 1.0 / (blocks + 1)), 1.0)

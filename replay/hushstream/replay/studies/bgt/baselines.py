@@ -1,4 +1,4 @@
-"""Baselines beside every result: predictors that cost no privacy, and one without privacy."""
+"""Baselines shown beside every result: predictors that cost no privacy, and one that protects nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ROUNDS = 20
 _BIAS_RIDGE = 4.0
 _ALS_FACTORS = 10
 _ALS_RIDGE = 0.25
-"""In units of squared factors that start at .1: some seven ratings' worth on the scale from 0 to 1."""
+"""Ridge of the squared factors, which start at .1: it weighs as much as about seven ratings on the scale 0 to 1."""
 
 NAMES = ("constant", "local", "local with features", "user and item bias", "als", "all positive")
 
@@ -26,9 +26,9 @@ class Baseline:
     """A baseline on a split.
 
     Attributes:
-        world: by name.
+        world: name of the world.
         name: one of `NAMES`.
-        seed: of the split.
+        seed: seed of the split.
         data_dir: see `hushstream.replay.datasets.store.locate`.
     """
 
@@ -39,7 +39,7 @@ class Baseline:
 
 
 def baseline(task: Baseline) -> tuple[float, float, float]:
-    """RMSE, F1 and balanced accuracy."""
+    """Score a baseline: RMSE, F1 and balanced accuracy."""
     return baseline_of(make_world(task.world, task.data_dir), task.name, task.seed)
 
 
@@ -49,7 +49,7 @@ def baseline_of(world: RatingWorld, name: str, seed: int) -> tuple[float, float,
 
 
 def predictions_of(world: RatingWorld, name: str, seed: int) -> Float64:
-    """What a baseline predicts of the later ratings, in their order."""
+    """A baseline's predictions of the later ratings, in their order."""
     shown = world if name == "local with features" else world.without_features()
     config = BgtConfig("experiment", shown.item_count, shown.features.shape[1], UNIT_SCALE)
     split = shown.split(seed)
@@ -69,7 +69,7 @@ def predictions_of(world: RatingWorld, name: str, seed: int) -> Float64:
 
 
 def _biases(known: Ratings, count: int) -> tuple[float, Float64, Float64]:
-    """Offsets of users and items by turns, each shrunk as by `_BIAS_RIDGE` further ratings."""
+    """Offsets of users and items, fitted in turns; each is shrunk as if it had `_BIAS_RIDGE` more ratings of 0."""
     mean, item = float(known.values.mean()), np.zeros(count)
     user = np.zeros(known.users)
     rated = np.bincount(known.items, minlength=count)
@@ -81,7 +81,7 @@ def _biases(known: Ratings, count: int) -> tuple[float, Float64, Float64]:
 
 
 def _als(known: Ratings, mean: float, user: Float64, item: Float64) -> tuple[Float64, Float64]:
-    """Factors of what biases leave, by alternating ridge regressions; a row's ridge grows with its ratings."""
+    """Factors of what the offsets leave, by alternating ridge regressions; a row's ridge grows with its ratings."""
     rest = known.values - mean - user[known.owners] - item[known.items]
     right = 0.1 * np.random.default_rng(0).standard_normal((len(item), _ALS_FACTORS))
     left = np.zeros((len(user), _ALS_FACTORS))

@@ -1,7 +1,7 @@
-"""Three rounds on a deployment: users rate, rounds are ended one after the other, then predictions are asked for.
+"""Three rounds on a deployment: users rate, the rounds are ended one after the other, then predictions are requested.
 
-All that is asked after a round waits for the model that follows it, so what is answered does not depend on how
-partitions of users raced, and the direct runner and a stream give the same.
+Every request after a round waits for the model of that round. So the answers do not depend on the order in which
+partitions worked, and the direct runner and a stream give the same answers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hushstream.systems.bgt.rounds import ROUNDS
 
 _TIMEOUT_SECONDS = 300.0
 _AT_ONCE = 64
-"""Users who write, or ask, at the same time."""
+"""How many users write, or ask, at the same time."""
 
 
 _Act = Callable[[RatingClient, int], Awaitable[None]]
@@ -30,10 +30,10 @@ _Act = Callable[[RatingClient, int], Awaitable[None]]
 
 @dataclass(slots=True)
 class RatingsPlayed:
-    """What happened.
+    """The outcome of a run.
 
     Attributes:
-        predicted: (rounds, m) what was predicted of the later ratings after each round, from 0 to 1.
+        predicted: (rounds, m) predictions of the later ratings after each round, from 0 to 1.
         seconds: from the first rating to the last answer.
         latencies: seconds from asking to answer, of each user after the last round.
     """
@@ -44,7 +44,7 @@ class RatingsPlayed:
 
 
 def user_name(user: int) -> str:
-    """How a world's user is called."""
+    """The name of a world's user in the deployment."""
     return f"user-{user}"
 
 
@@ -63,7 +63,7 @@ class RatingLoop:
         """Play over a client's log.
 
         Raises:
-            PredictionTimeout: a rater, or the model of a round, did not come in time.
+            PredictionTimeout: a rater's answer or the model of a round did not come in time.
         """
         started = time.perf_counter()
         async with RatingClient(log, self._config) as client:

@@ -1,4 +1,4 @@
-"""Three slots played in batches: all users of a world at once, with the deployment's own stages."""
+"""Plays the three slots in batches: all users of a world at once, through the deployment's own stages."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from hushstream.systems.bgt.shuffler.collector import Collector
 from hushstream.systems.bgt.slots import Slots
 
 Form = Literal["three", "items"]
-"""All three slots, or almost all of the price for the first alone."""
+"""All three slots, or almost all of the budget on the first one alone."""
 
 _ITEMS_ALONE = (0.98, 0.01, 0.01)
 _ID = 16
 
 Tamper = Callable[[Slots, Round], Slots]
-"""What malicious clients put in place of their slots."""
+"""Replaces some slots by those of malicious clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +36,12 @@ class Task:
     """One run.
 
     Attributes:
-        world: by name.
+        world: name of the world.
         form: see `Form`.
         epsilon: None for no noise.
-        seed: of split, keys and losses.
+        seed: seed of split, keys and losses.
         features: whether public features are used, where the world has them.
-        lost: share of slots that never arrive, in each round others.
+        lost: share of slots that never arrive; other slots are lost in each round.
         release: further release settings, as pairs.
         data_dir: see `hushstream.replay.datasets.store.locate`.
     """
@@ -58,15 +58,15 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What came of a run.
+    """The outcome of a run.
 
     Attributes:
         rmse: of predictions by the last model.
-        f1, balanced: of ratings above one half (see `judged`).
+        f1, balanced: scores for ratings above one half (see `judged`).
         after: RMSE after each round.
-        kinds: of the rounds.
-        ratio: largest eigenvalue of the pairs over the noise's edge; 0 where no edge was tested.
-        factors: that were kept.
+        kinds: the kind of slot that each round asked for.
+        ratio: largest eigenvalue of the pairs divided by the edge of the noise; 0 where no edge was tested.
+        factors: how many factors were kept.
     """
 
     rmse: float
@@ -79,7 +79,7 @@ class Played:
 
 
 def configuration(task: Task, world: RatingWorld) -> BgtConfig:
-    """Of a run."""
+    """The configuration of a run."""
     exact = task.epsilon is None
     options = dict(task.release)
     if task.form == "items":
@@ -89,7 +89,7 @@ def configuration(task: Task, world: RatingWorld) -> BgtConfig:
 
 
 def play(task: Task) -> Played:
-    """Run it."""
+    """Play one run."""
     world = make_world(task.world, task.data_dir)
     return play_world(task, world if task.features else world.without_features())
 
@@ -111,7 +111,7 @@ def play_world(task: Task, world: RatingWorld) -> Played:
 def answered(
     server: Server, known: Ratings, config: BgtConfig, task: Task, tamper: Tamper | None = None
 ) -> Iterator[Round]:
-    """Play the rounds, and give each once the server has learned from it."""
+    """Play the rounds; yield each one after the server has learned from it."""
     while server.asked is not None:
         asked = server.asked
         collector = open_round(asked, config, task.seed)
@@ -123,13 +123,13 @@ def answered(
 
 
 def open_round(asked: Round, config: BgtConfig, seed: int) -> Collector:
-    """A collector under a seeded key."""
+    """A collector with a seeded key."""
     key = None if config.release.noise == "exact" else seeded_key(seed, "collector")
     return Collector(asked, config, key, bgt_address(config, bgt_digest(config), bytes(32), 0))
 
 
 def collect(collector: Collector, known: Ratings, config: BgtConfig, task: Task, tamper: Tamper | None = None) -> None:
-    """Everybody whose slot is not lost answers."""
+    """Let every user answer whose slot is not lost."""
     users = np.arange(known.users)
     salts = Draws(task.seed, "bgt-salts").generator().integers(0, 2**63, known.users).astype(np.uint64)
     slots = make_slots(known, collector.asked, config, salts)

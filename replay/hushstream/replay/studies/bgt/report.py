@@ -1,6 +1,7 @@
-"""The report of a BGTplanner run: errors after each round beside what costs nothing, and what is promised.
+"""The report of a BGTplanner run: errors after each round, those of predictors without cost, and the guarantee.
 
-Exact errors are figures on content: they exist for public data only (PRIVACY.md, rule 11), which a replayed world is.
+Exact errors are figures on content. They exist for public data only (PRIVACY.md, rule 11), and a replayed world is
+public.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Scores = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class RoundRow:
-    """What is predicted by the model that followed a round; ``kind`` is what its slots held, or none."""
+    """Scores of the model that followed a round; ``kind`` is what the round's slots held, or none."""
 
     round: int
     kind: str
@@ -40,7 +41,7 @@ class RoundRow:
 
     @property
     def name(self) -> str:
-        """For people."""
+        """The round in words, for people."""
         if self.kind not in _LETTERS:
             return f"round {self.round + 1}: withheld"
         return f"round {self.round + 1}: {_LETTERS[self.kind]} ({self.kind})"
@@ -48,19 +49,19 @@ class RoundRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BgtResult(Replayed):
-    """What came of a run, beside what `Replayed` has.
+    """The outcome of a run, in addition to what `Replayed` has.
 
-    Its ``comparison`` is of RMSE with that of the best that a device can do alone, over users.
+    Its ``comparison`` divides the RMSE by that of the best that a device can do alone; the sample is the users.
 
     Attributes:
         users, items: how many.
-        ratings: on users' devices.
-        judged: kept to judge by.
-        slot_bytes: content of one slot.
-        baselines: scores of what costs nothing, by name.
-        rounds: after each.
-        factors: of the last model.
-        ratio: largest eigenvalue of the pairs over the noise's edge; 0 where no edge was tested.
+        ratings: how many lie on users' devices.
+        judged: how many are kept for the evaluation.
+        slot_bytes: size of the content of one slot.
+        baselines: scores of the predictors that cost no privacy, by name.
+        rounds: scores after each round.
+        factors: how many factors the last model has.
+        ratio: largest eigenvalue of the pairs divided by the edge of the noise; 0 where no edge was tested.
     """
 
     users: int
@@ -74,7 +75,7 @@ class BgtResult(Replayed):
     ratio: float
 
     def __post_init__(self) -> None:
-        """Refuse what no run gives.
+        """Refuse values that no run gives.
 
         Raises:
             BadResult: no round, no local mean to compare with, or a count without a class.
@@ -85,7 +86,7 @@ class BgtResult(Replayed):
 
     @property
     def reached(self) -> str:
-        """What was reached."""
+        """The result in a line."""
         return f"RMSE {self.rounds[-1].rmse:.4f} of predicted ratings, on a scale from 0 to 1"
 
     @property
@@ -101,32 +102,32 @@ class BgtResult(Replayed):
 
     @property
     def gain(self) -> float:
-        """RMSE below that of the best that a device can do alone; negative where nothing is gained."""
+        """How far the RMSE is below that of the best that a device can do alone; negative where it is above."""
         return self.local - self.rounds[-1].rmse
 
     @property
     def gain_text(self) -> str:
-        """The same for people."""
+        """The gain in words, for people."""
         if self.gain <= 0:
             return f"nothing is gained over the device alone (RMSE {self.local:.4f})"
         return f"RMSE {self.gain:.4f} below that of the device alone ({self.local:.4f})"
 
     @property
     def factors_text(self) -> str:
-        """What the test for factors said."""
+        """The result of the test for factors, in words."""
         if not self.ratio:
             return f"{self.factors} kept"
         return f"{self.factors} kept; the largest eigenvalue is {self.ratio:.2f} times the noise's edge"
 
     @property
     def compared(self) -> tuple[tuple[str, Scores], ...]:
-        """Who predicted how well."""
+        """The scores of all predictors, each with its name."""
         ours = [(row.name, (row.rmse, row.f1, row.balanced)) for row in self.rounds]
         return (*self.baselines.items(), *ours)
 
 
 def present(result: BgtResult) -> Shown[BgtResult]:
-    """The gain over the device alone, and errors after each round beside those of what costs nothing."""
+    """The gain over the device alone, and errors after each round beside those of predictors without cost."""
     drawing, found = rmse_drawing(result), result.comparison
     compared = [(name, *(f"{score:.4f}" for score in scores)) for name, scores in result.compared]
     caption = f"F1 and balanced accuracy are of being above one half. These are {EXACT}."
@@ -187,7 +188,7 @@ def _draw_rmse(result: BgtResult, sheet: Sheet) -> None:
     colours = [GREY] * len(result.baselines) + [BLUE] * len(result.rounds)
     bars = axes.barh(range(len(found)), found, color=colours)
     axes.bar_label(bars, labels=[f"{one:.4f}" for one in found], padding=3)
-    # Differences that matter are small beside the errors themselves.
+    # Differences that matter are small compared with the errors themselves.
     axes.set_xlim(0.9 * min(found), max(found) + 0.25 * (max(found) - 0.9 * min(found)))
     axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.set_xlabel("RMSE")

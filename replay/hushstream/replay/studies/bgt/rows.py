@@ -28,13 +28,13 @@ SETTINGS = (
 
 
 def value_columns(name: str, values: Sequence[float]) -> Row:
-    """One value a seed as its mean and 95 % interval."""
+    """Columns of one value a seed: its mean and 95 % interval."""
     mean, low, high = over_seeds(np.array(values))
     return {name: mean, f"{name}_low": low, f"{name}_high": high}
 
 
 def score_columns(scores: Sequence[tuple[float, float, float]]) -> Row:
-    """RMSE, F1 and balanced accuracy, one triple a seed."""
+    """Columns of RMSE, F1 and balanced accuracy from one triple a seed."""
     columns = [list(column) for column in zip(*scores, strict=True)]
     return {
         **value_columns("rmse", columns[0]),
@@ -44,14 +44,14 @@ def score_columns(scores: Sequence[tuple[float, float, float]]) -> Row:
 
 
 def guarantee_of(task: Task) -> Guarantee:
-    """What a run promises; its key is seeded."""
+    """What a run guarantees; its key is seeded."""
     world = make_world(task.world, task.data_dir)
     world = world if task.features else world.without_features()
     return epoch_guarantee(configuration(task, world)).under_key(True)
 
 
 def promised(task: Task) -> Row:
-    """The same as columns."""
+    """The guarantee as columns."""
     return privacy_columns(guarantee_of(task))
 
 

@@ -39,11 +39,11 @@ _BASELINES = ("constant", "local", "local with features")
 
 @dataclass(frozen=True, slots=True)
 class BgtOptions(PlayOptions):
-    """What to run: what every system has (`PlayOptions`), and its own.
+    """What to run: the options of every system (`PlayOptions`), and BGTplanner's own.
 
     Attributes:
-        dataset: a world of ratings by name.
-        epsilon: of all slots of a user; the configuration may say more of it.
+        dataset: name of a world of ratings.
+        epsilon: the epsilon of all slots of a user; the configuration may set more settings of the release.
         features: whether public features of items are used, where the world has them.
     """
 
@@ -53,10 +53,10 @@ class BgtOptions(PlayOptions):
 
 
 def run_bgt(options: BgtOptions, progress: Progress | None = None) -> BgtResult:
-    """Play three rounds and return errors beside those of what costs nothing, guarantee, counts and throughput.
+    """Play three rounds; return errors beside those of predictors without cost, guarantee, counts and throughput.
 
     Raises:
-        HushstreamError: an unknown world, one of other things, a runner or option that is unknown, or a wrong
+        HushstreamError: an unknown world, a world without ratings, an unknown runner or option, or a wrong
             configuration.
     """
     options.require_runner()
@@ -77,14 +77,14 @@ def run_bgt(options: BgtOptions, progress: Progress | None = None) -> BgtResult:
 
 
 def config_values(options: BgtOptions, world: RatingWorld) -> dict[str, Any]:
-    """The configuration that fits a world, under what the caller asked for."""
+    """The configuration that fits a world, changed by what the caller set."""
     release = ReleaseConfig(epsilon=options.epsilon)
     fitting = BgtConfig("replay", world.item_count, world.features.shape[1], worlds.UNIT_SCALE, release)
     return merged_values(written(fitting), options.config)
 
 
 def _world(options: BgtOptions) -> RatingWorld:
-    # MovieLens' ratings go by the name of their dataset here, where another system has a world of that name.
+    # Here the ratings of MovieLens have the name of their dataset, although another system has a world of that name.
     name = "ml-ratings" if options.dataset == "ml-100k" else options.dataset
     values = dict(options.world)
     if "seed" in catalogue.world_options(name):
@@ -138,14 +138,14 @@ def _result(options: BgtOptions, split: Split, deployed: System, recording: Reco
 
 
 def _best_alone(split: Split, names: Sequence[str], seed: int) -> Float64:
-    """What the better of the ways of a device alone predicts, (judged ratings,)."""
+    """Predictions of the better of the two methods of a device alone, (judged ratings,)."""
     world, rows = split.world, split.later
     local = [predictions_of(world, name, seed) for name in names if name.startswith("local")]
     return min(local, key=lambda one: float(((one - world.values[rows]) ** 2).sum()))
 
 
 def _compared(split: Split, found: Float64, alone: Float64) -> Comparison | None:
-    """RMSE over that of a device alone; users are the sample, each with the sum of their squared errors."""
+    """RMSE divided by that of a device alone; the sample is the users, each with the sum of their squared errors."""
     world, rows = split.world, split.later
     ours, others = (
         np.bincount(world.users[rows], (one - world.values[rows]) ** 2, world.user_count) for one in (found, alone)
@@ -157,16 +157,16 @@ def _compared(split: Split, found: Float64, alone: Float64) -> Comparison | None
 
 
 def _payoff(split: Split, found: Float64, alone: Float64) -> Payoff:
-    """RMSE against that of a device alone; users are the sample.
+    """RMSE compared with that of a device alone; the sample is the users.
 
-    The interval is that of the linear part of the difference: a root moves by the change of the mean below it over
-    twice the root (the delta method).
+    The interval is that of the linear part of the difference: if the mean below a root changes, the root changes by
+    that change divided by twice the root (the delta method).
     """
     truth = split.world.values[split.later]
     squares = [(one - truth) ** 2 for one in (found, alone)]
     ours, others = (float(np.sqrt(one.mean())) for one in squares)
     users = np.asarray(split.world.users[split.later], dtype=np.int64)
-    # A perfect prediction has no spread, and its root no slope.
+    # A perfect prediction has no spread, and its root has no slope.
     linear = [one / (2 * root) if root else one for one, root in zip(squares, (ours, others), strict=True)]
     gap = paired_gap(linear[0], linear[1], users)
     return Payoff(
@@ -184,12 +184,12 @@ def _payoff(split: Split, found: Float64, alone: Float64) -> Payoff:
 
 @dataclass(frozen=True, slots=True)
 class _Models:
-    """What the published models say of the rounds.
+    """What the published models say about the rounds.
 
     Attributes:
-        kinds: what was asked for in each round; "none" where nothing was.
-        factors: that the last model has.
-        ratio: largest eigenvalue over the noise's edge; 0 where no edge was tested.
+        kinds: the kind of slot that each round asked for; "none" where it asked for none.
+        factors: how many factors the last model has.
+        ratio: largest eigenvalue divided by the edge of the noise; 0 where no edge was tested.
     """
 
     kinds: tuple[str, ...]

@@ -1,8 +1,8 @@
-"""The closed loop of a collaborative system: every user is served evenly, in phases.
+"""The closed loop of a collaborative system: every user is served equally often, in phases.
 
-Within a phase every user plays some rounds, and decides by the model of the phase before; the phase end lets the rows
-of the phase leave, and the next phase begins when every learner holds the model that came of them. So what is
-decided does not depend on how events raced, and the direct runner and a stream give the same.
+Within a phase every user plays some rounds and decides by the model of the phase before. The end of the phase releases
+its rows, and the next phase begins when every learner holds the model made from them. So the decisions do not depend on
+the order in which events arrive, and the direct runner and a stream give the same decisions.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class CollaborativePlan:
 
     @property
     def phases(self) -> int:
-        """How many there are; the last one may be shorter."""
+        """How many phases there are; the last one may be shorter."""
         return -(-self.rounds // self.rounds_per_phase)
 
     def rounds_of(self, phase: int) -> range:
@@ -51,13 +51,13 @@ class CollaborativePlan:
 
 @dataclass(slots=True)
 class CollaborativePlayed:
-    """What happened: (users, rounds) arrays, and how long it took.
+    """The outcome of a run: (users, rounds) arrays, and how long it took.
 
     Attributes:
         chosen: arms, int32.
         rewards: float64.
         regret: best mean reward minus that of the chosen arm, float64.
-        random_regret: what a policy that picks an arm at random has on average, float64.
+        random_regret: the mean regret of a policy that picks an arm at random, float64.
         seconds: from the first context to the last model.
         latencies: seconds from asking to answer, a sample.
     """
@@ -71,7 +71,7 @@ class CollaborativePlayed:
 
 
 def user_name(user: int) -> str:
-    """How a world's user is called on the stream and in the relation graph."""
+    """The name of a world's user on the stream and in the relation graph."""
     return f"user-{user}"
 
 
@@ -100,7 +100,7 @@ class CollaborativeLoop:
         """Play all phases over a client's log.
 
         Raises:
-            HushstreamError: no model came of a phase that ended, in time.
+            HushstreamError: no model followed the end of a phase in time.
         """
         started, context = time.perf_counter(), self._world.contexts(np.array([0]), 0)[0]
         async with Client(log) as client:
@@ -131,7 +131,7 @@ class CollaborativeLoop:
             self.played.latencies.append(time.perf_counter() - asked)
         arm = decision.arm
         reward = float(world.rewards(one, round_index, np.array([arm]))[0])
-        # No decision of this phase waits for it: the phase end does.
+        # No decision of this phase needs this feedback; only the end of the phase waits for it.
         self._feedback.append(asyncio.ensure_future(_answer(client, event_id, name, arm, reward)))
         self._note(user, round_index, arm, reward)
 
@@ -146,7 +146,7 @@ class CollaborativeLoop:
         played.random_regret[place] = means.max() - means.mean()
 
     def _probes(self, partitions: int) -> dict[int, str]:
-        """A user of each partition that has one."""
+        """One user of each partition that has users."""
         names = [user_name(user) for user in reversed(range(self._world.users))]
         return {partition_of(name, partitions): name for name in names}
 

@@ -1,6 +1,6 @@
-"""The report of a collaborative run: regret against a random policy, what is promised, and what verify found.
+"""The report of a collaborative run: regret against a random policy, the guarantee, and the result of verify.
 
-Exact regret is a figure on content: it exists for public data only (PRIVACY.md, rule 11), which is what a world is.
+Exact regret is a figure on content. It exists for public data only (PRIVACY.md, rule 11), and a world is public.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hushstream.replay.views import Headline
 
 @dataclass(frozen=True, slots=True)
 class RegretRow:
-    """Cumulative regret after ``events`` interactions of all users together, and a random policy's on average."""
+    """Cumulative regret after ``events`` interactions of all users, and the mean regret of a random policy."""
 
     events: int
     regret: float
@@ -40,7 +40,7 @@ class RegretRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollaborativeResult(Replayed):
-    """What came of a run, beside what `Replayed` has; ``comparison`` is of regret with a random policy's, over users.
+    """The outcome of a run beside `Replayed`; ``comparison`` compares regret with a random policy's, over users.
 
     Attributes:
         algorithm: linucb, colin or goblin.
@@ -48,7 +48,7 @@ class CollaborativeResult(Replayed):
         noise_at: who adds the noise.
         users: how many there are.
         rows: the regret curve, rising in events.
-        mean_reward: over all interactions.
+        mean_reward: mean over all interactions.
     """
 
     algorithm: str
@@ -59,7 +59,7 @@ class CollaborativeResult(Replayed):
     mean_reward: float
 
     def __post_init__(self) -> None:
-        """Refuse what no run gives.
+        """Refuse values that no run gives.
 
         Raises:
             BadResult: no curve or one that does not rise in events, or a count without a class.
@@ -69,19 +69,19 @@ class CollaborativeResult(Replayed):
 
     @property
     def events(self) -> int:
-        """Interactions in all."""
+        """How many interactions there are in all."""
         return self.rows[-1].events
 
     @property
     def share_of_random(self) -> float:
-        """Cumulative regret as a share of a random policy's; below 1 is better than chance, which has 1."""
+        """Cumulative regret as a share of a random policy's: 1 is chance, and below 1 is better."""
         last = self.rows[-1]
-        # Where every arm is as good as another, chance has no regret either.
+        # Where all arms are equally good, a random policy has no regret either.
         return last.regret / last.random_regret if last.random_regret else 1.0
 
     @property
     def reached(self) -> str:
-        """What was reached."""
+        """The result in a line."""
         return f"{100 * self.share_of_random:.0f} % of the regret of a policy that picks at random"
 
     @property
@@ -124,7 +124,7 @@ def present(result: CollaborativeResult) -> Shown[CollaborativeResult]:
 
 
 def regret_drawing(result: CollaborativeResult) -> Drawing:
-    """The regret curve beside that of chance."""
+    """Draw the regret curve beside that of a random policy."""
     last = result.rows[-1]
     return Drawing(
         "regret",
@@ -167,7 +167,7 @@ def _percents(found: Comparison) -> str:
 
 
 def _first_tile(rows: tuple[RegretRow, ...]) -> list[frame.Tile]:
-    """The beginning, which a mean over all interactions hides: from the first tenth to the last."""
+    """A tile with the share of regret in the first tenth and the last, which a mean over all interactions hides."""
     found = beginning_and_end(rows)
     if found is None:
         return []

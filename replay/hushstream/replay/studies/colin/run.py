@@ -1,4 +1,4 @@
-"""`run` for collaborative systems: a world of related users through learner, counter and aggregator."""
+"""`run` for collaborative systems: plays a world of related users through learner, counter and aggregator."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from hushstream.systems.colin.relation import Relation, SocialGraph
 
 MAX_ROWS_A_PHASE = 4000
 _ROWS = 200
-"""Points of the regret curve in a report."""
+"""Most points of the regret curve in a report."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollaborativeOptions(PlayOptions):
-    """What to run: what every system has (`PlayOptions`), and its own.
+    """What to run: the options of every system (`PlayOptions`), and those of collaborative bandits.
 
     Attributes:
-        dataset: a collaborative world by name.
+        dataset: name of a collaborative world.
         rounds: interactions of each user; by default all that the world has.
-        rounds_per_phase: after so many rounds of every user a new model is made.
+        rounds_per_phase: a new model is made after this many rounds of every user.
     """
 
     dataset: str = "colin"
@@ -61,7 +61,8 @@ def run_collaborative(options: CollaborativeOptions, progress: Progress | None =
     """Play a world through a collaborative system and return its regret, guarantee, counts and throughput.
 
     Raises:
-        HushstreamError: an unknown or unrelated world, runner or option; a wrong configuration.
+        HushstreamError: an unknown world, one without related users, an unknown runner or option; or a wrong
+            configuration.
     """
     options.require_runner()
     world = _world(options)
@@ -85,13 +86,13 @@ def run_collaborative(options: CollaborativeOptions, progress: Progress | None =
 
 
 def relation_graph(world: CollaborativeWorld, algorithm: str) -> SocialGraph:
-    """The world's users and their ties: the weights behind W for CoLin, the plain graph for the others.
+    """The world's users and their ties: for CoLin the weights that make W, for the others the plain graph.
 
-    The columns of W are the weights divided by their sums, a user's own tie being 1: so dividing each column by its
-    diagonal entry gives the weights back.
+    The columns of W are the weights divided by their sums, where a user's own tie is 1. So dividing each column by its
+    diagonal entry gives the weights again.
 
     Raises:
-        HushstreamError: W does not come from symmetric weights.
+        HushstreamError: W was not made from symmetric weights.
     """
     names = [user_name(user) for user in range(world.users)]
     if algorithm != "colin":
@@ -116,7 +117,7 @@ def _world(options: CollaborativeOptions) -> CollaborativeWorld:
 
 
 def _config(options: CollaborativeOptions, world: CollaborativeWorld, plan: CollaborativePlan) -> dict[str, Any]:
-    """The configuration that fits a world, under what the caller asked for."""
+    """The configuration that fits a world, changed by what the caller set."""
     longest = plan.rounds + 1
     lengths = {"norm": _at_most_longest(world, 2), "norm_l1": _at_most_longest(world, 1)}
     values: dict[str, Any] = {
@@ -132,7 +133,7 @@ def _config(options: CollaborativeOptions, world: CollaborativeWorld, plan: Coll
 
 
 def _at_most_longest(world: CollaborativeWorld, order: int) -> float:
-    """The world's largest feature length, rounded up, so that the bound is a short decimal."""
+    """The largest length of features in the world, rounded up so that the bound is a short decimal."""
     return float(np.ceil(world.largest_feature_norm(order) * 1e6) / 1e6)
 
 
@@ -170,7 +171,7 @@ def _result(
 
 
 def _rows(played: CollaborativePlayed) -> tuple[RegretRow, ...]:
-    """Cumulative regret over events, everyone served evenly, at up to `_ROWS` places."""
+    """Cumulative regret over events, with users served equally often, at up to `_ROWS` points."""
     regret = np.cumsum(played.regret.sum(axis=0))
     random = np.cumsum(played.random_regret.sum(axis=0))
     users, rounds = played.regret.shape
@@ -179,19 +180,19 @@ def _rows(played: CollaborativePlayed) -> tuple[RegretRow, ...]:
 
 
 RIDGE, ALPHA = 1.0, 0.1
-"""Of a learner without noise, as in the experiments; a run may say another alpha."""
+"""Settings of a learner without noise, as in the experiments; a run may set another alpha."""
 
 Float64 = NDArray[np.float64]
 
 
 def regret_apart(world: CollaborativeWorld, rounds: int, alpha: float) -> Float64:
-    """Best mean reward minus that of what each user chooses alone, (users, rounds).
+    """The regret of users who learn separately: best mean reward minus that of each choice, (users, rounds).
 
-    A user learns from each reward at once, where a deployment waits for its phase to end.
+    Here a user learns from each reward at once, while a deployment waits for the end of its phase.
 
     Args:
-        world: with known mean rewards.
-        rounds: of each user.
+        world: a world with known mean rewards.
+        rounds: rounds of each user.
         alpha: width of the bounds.
 
     Raises:
@@ -222,12 +223,12 @@ def _missed(world: CollaborativeWorld, turn: int, arms: NDArray[np.int64]) -> Fl
 
 
 def payoff(world: CollaborativeWorld, regret: Float64, alpha: float | Literal["lemma"]) -> Payoff:
-    """The regret of a run against that of users apart; users are the sample.
+    """The regret of a run compared with that of users who learn separately; the sample is the users.
 
     Args:
-        world: that was played.
+        world: the world that was played.
         regret: (users, rounds), of the run.
-        alpha: of the run's learner; what a lemma says of noised sums is not for exact ones, so then `ALPHA`.
+        alpha: alpha of the run's learner; ``lemma`` is for noised sums, so for these exact ones it means `ALPHA`.
     """
     ours = regret.mean(axis=1)
     others = regret_apart(world, regret.shape[1], ALPHA if alpha == "lemma" else alpha).mean(axis=1)

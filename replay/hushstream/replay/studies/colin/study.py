@@ -43,7 +43,7 @@ COLIN = simulated_dataset(
 
 
 def _plays(made: Any) -> bool:
-    """Whether it is a class of worlds of related users."""
+    """Whether an object is a class of worlds of related users."""
     return hasattr(made, "relation")
 
 
@@ -85,7 +85,7 @@ ALGORITHM, CLAIMED, SOUND = "DP-CoLin", 2.0, "local-reward"
 
 
 def paper_line(scale: Scale, progress: Progress | None) -> Row:
-    """DP-CoLin with the paper's noise, against noise on each reward at what the paper's noise truly costs."""
+    """One line of the table of papers: DP-CoLin with the paper's noise, and noised rewards at the same true cost."""
     events, seeds = (1_000, (10,)) if scale.quick else (10_000, (10, 11, 12))
     worlds = [WorldSetting("colin", (("dimension", 5), ("variant", "uniform")), events, seed) for seed in seeds]
     printed = [private_task(world, ALGORITHM, find_calibration(PAPER), CLAIMED) for world in worlds]
@@ -127,7 +127,7 @@ def sample(
     rounds_per_phase: int = 10,
     rows: int = 200,
 ) -> Sample:
-    """Users who are all asked in each round."""
+    """A sample of a deployment: all users are asked in each round."""
     world: Any = make_world(_DATASET, users=users, dimension=dimension, arms=arms, seed=1)
     assert isinstance(world, CollaborativeWorld)
     lengths = {"norm": world.largest_feature_norm(2) + 1e-6, "norm_l1": world.largest_feature_norm(1) + 1e-6}

@@ -10,6 +10,6 @@ from hushstream.replay.studies.colin.worlds.uniform import colin
 
 
 def summarise_colin(folder: Path) -> Summary:
-    """Describe the default simulator of collaborative bandits; the reward is that of uniformly random arms."""
+    """Describe the default simulator of collaborative bandits; the mean reward is that of arms picked at random."""
     world = colin()
     return simulated(world, world.feature_dimension)

@@ -1,8 +1,8 @@
-"""Whether these vendors should share: the gain over separate learning, simulated with their own numbers.
+"""Whether a deployment's vendors should share: the gain over separate learning, simulated with their own numbers.
 
-The synthetic world is played with the deployment's vendors, items, epsilon and traffic, once shared and once with each
-vendor alone with its exact clicks, under several seeds. What is printed is that gain, in points of clicks, with its
-interval; and where it is not above 0, "keep the vendors apart".
+The synthetic world is played with the deployment's vendors, items, epsilon and traffic: once shared, and once with each
+vendor alone with its exact clicks, under several seeds. The result is that gain in points of clicks with its interval,
+and "keep the vendors apart" where the gain is not above 0.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ MOST_CONTEXTS = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What sharing is expected to gain.
+    """The expected gain of sharing.
 
     Attributes:
         verdict: `SHARE`, `KEEP_APART` or `UNCLEAR`.
-        gain: points of the click rate of greedy choices at the end, shared less apart: mean and 95 % interval.
-        online: the same of all answers on the way.
+        gain: click rate of greedy choices at the end, shared minus apart, in points: mean and 95 % interval.
+        online: the same for all answers of the run.
         plan: facts that need no simulation, with their warnings.
     """
 
@@ -57,7 +57,7 @@ class Advice:
         }
 
     def as_text(self) -> str:
-        """In plain words."""
+        """The advice in words."""
         mean, low, high = self.gain
         return (
             f"Advice: {self.verdict}.\n"
@@ -67,7 +67,7 @@ class Advice:
 
     @property
     def way_text(self) -> str:
-        """What is gained before the end."""
+        """The gain over all answers of the run, in words."""
         mean, low, high = self.online
         return f"Of all answers on the way: {mean:+.1f} points against exact clicks apart ({low:+.1f} to {high:+.1f})"
 
@@ -80,14 +80,14 @@ def advise(
     progress: Progress | None = None,
     processes: int | None = None,
 ) -> Advice:
-    """Simulate a deployment and its vendors apart.
+    """Simulate a deployment, and its vendors apart.
 
     Args:
-        config: of the deployment; its vendors are taken as equally large, and its contexts as two-dimensional.
-        contexts: decisions in its life, of all vendors.
+        config: the deployment; all vendors count as equally large, and contexts as two-dimensional.
+        contexts: how many decisions all vendors make in the deployment's life.
         overlap: share of items that suit users anywhere: .02 for specialised vendors, 1 for vendors that are alike.
-        seeds: of worlds, at least two.
-        progress: told (runs done, in all, what).
+        seeds: seeds of worlds, at least two.
+        progress: called with runs done, runs in all, and what is played.
         processes: see `play_all`.
 
     Raises:
@@ -115,12 +115,12 @@ def play_plan(
     seeds: Sequence[int] = SEEDS,
     processes: int | None = None,
 ) -> DeploymentPlan:
-    """A deployment's plan with what a year of it gained over keeping apart, where that is open.
+    """Add to a deployment's plan what it gains in a year over vendors that keep apart, if the plan leaves that open.
 
     Args:
-        config: of the deployment.
-        plan: that its system makes.
-        audience: it was made for.
+        config: the deployment.
+        plan: the plan that its system makes.
+        audience: the audience that the plan was made for.
         overlap: see `advise`.
         progress: see `advise`.
         seeds: see `advise`.

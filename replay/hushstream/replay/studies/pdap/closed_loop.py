@@ -1,9 +1,8 @@
-"""The closed loop of P-DAP: users come to their home vendors in phases, as windows end.
+"""The closed loop of P-DAP: users come to their home vendors in phases that end when windows end.
 
-Within a phase everybody is answered by the model of the phase before; the phase end lets the outcomes of the phase
-leave, and the next phase begins when every learner holds the model that came of them. Who comes, and what they would
-click, is drawn beforehand, so that the direct runner and a stream give the same, and vendors that keep apart meet the
-same users.
+Within a phase every user is answered by the model of the phase before. The end of the phase releases its outcomes, and
+the next phase begins when every learner holds the model made from them. Who comes, and what they would click, is drawn
+beforehand. So the direct runner and a stream give the same, and vendors that keep apart meet the same users.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from hushstream.schemas.partitioning import partition_of
 from hushstream.systems.pdap.configuration import PdapConfig, Schedule
 
 _ANSWER_SECONDS = 180.0
-"""The first answers wait until as many workers as there are vendors have started, on however few processors."""
+"""Longest wait for an answer: the first one waits until a worker of each vendor has started, on few processors too."""
 
 _AT_ONCE = 256
 _SAMPLED = 16
@@ -45,7 +44,7 @@ class PdapPlan:
         """Refuse a plan without contexts.
 
         Raises:
-            HushstreamError: names what came.
+            HushstreamError: fewer than 1 context; the message names the number.
         """
         if self.contexts < 1:
             raise HushstreamError(f"plan: expected contexts of at least 1, got {self.contexts}")
@@ -61,11 +60,11 @@ class PdapPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Visits:
-    """Who comes, and the coins of their clicks, (n,) each.
+    """Who comes, and the coins that decide their clicks, (n,) each.
 
     Attributes:
-        arrivals: in order.
-        coins: from 0 to 1; what has a mean above its coin is clicked.
+        arrivals: the users, in order.
+        coins: numbers from 0 to 1; an answer with a mean above its coin is clicked.
     """
 
     arrivals: Arrivals
@@ -73,18 +72,18 @@ class Visits:
 
     @classmethod
     def of(cls, world: VendorWorld, contexts: int, seed: int) -> Visits:
-        """Draw them."""
+        """Draw the visits of a run."""
         generator = Draws(seed, "pdap-visits").generator()
         return cls(world.arrivals(contexts, generator), generator.random(contexts))
 
 
 @dataclass(slots=True)
 class PdapPlayed:
-    """What happened, (n,) arrays by event, and how long it took.
+    """The outcome of a run: (n,) arrays by event, and how long it took.
 
     Attributes:
         chosen: arms.
-        chances: click probability of each at its context.
+        chances: click probability of each arm at its context.
         clicks: 0 or 1.
         seconds: from the first context to the last model.
         latencies: seconds from asking to answer, a sample.
@@ -118,7 +117,7 @@ class PdapLoop:
         """Play all phases, each vendor's users over its own client's log.
 
         Raises:
-            HushstreamError: no model came of a phase that ended, in time.
+            HushstreamError: no model followed the end of a phase in time.
         """
         started, context = time.perf_counter(), np.full(self._config.dimension, 0.5, dtype=np.float32)
         async with AsyncExitStack() as stack:
@@ -153,7 +152,7 @@ class PdapLoop:
         if event % _SAMPLED == 0:
             self.played.latencies.append(time.perf_counter() - asked)
         clicked = self._note(event, decision.arm)
-        # No decision of this phase waits for it: the phase end does.
+        # No decision of this phase needs this feedback; only the end of the phase waits for it.
         self._feedback.append(asyncio.ensure_future(_answer(client, name, user, decision.arm, clicked)))
 
     def _note(self, event: int, arm: int) -> bool:

@@ -1,12 +1,12 @@
 """Other ways to release the same rewards at the same epsilon, for comparison with disjoint blocks.
 
-* *per event*: a counter a (cell, arm), released after each of its events (here: read at the close of a window, which
-  tells no more and no less). Its noise is that of a tree over 2^20 leaves, the papers' binary one or the better one
-  with negative digits; a reward is in one counter and in as many nodes as the tree has levels.
-* *exponential*: at the close of a window each cell with enough outcomes names one arm, by the exponential mechanism on
-  the arms' clicks (sensitivity 1), and its outcomes are done with; what is too little is lent to the parent.
+* *per event*: a counter for each (cell, arm), released after each of its events. Here it is read when a window closes,
+  which tells neither more nor less. Its noise is that of a tree over 2^20 leaves: the papers' binary one, or the better
+  one with negative digits. A reward is in one counter and in as many nodes as the tree has levels.
+* *exponential*: when a window closes, each cell with enough outcomes names one arm, by the exponential mechanism on the
+  arms' clicks (sensitivity 1), and its outcomes are used up. Cells with too few outcomes lend them to the parent.
 
-Trees' noise is drawn node by node from the world's generator: it protects nobody, and is for simulations alone.
+The noise of trees is drawn node by node from the world's generator: it protects nobody, and is for simulations only.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.counter.pending import Counter
 
 HORIZON = 1 << 20
-"""Leaves that each per-event counter is made for."""
+"""How many leaves each per-event counter is planned for."""
 
 
 def exact_noise(window: int, blocks: Blocks, history: bytes) -> Int64:
-    """No noise at all: for what is compared with, on public data."""
+    """No noise: for comparisons on public data."""
     return np.zeros(len(blocks), dtype=np.int64)
 
 
 class TreeNoise:
-    """Noise of the prefix sums of many counters, node by node as `hushstream.counting.tree` walks them."""
+    """The noise of the prefix sums of many counters, made node by node as in `hushstream.counting.tree`."""
 
     def __init__(self, kind: Literal["binary", "negative-digit"], epsilon: float, seed: int) -> None:
-        """Trees over `HORIZON` leaves at ``epsilon`` a leaf."""
+        """Make trees over `HORIZON` leaves at ``epsilon`` a leaf."""
         self.base = 2 if kind == "binary" else best_tree(PureEpsilon(epsilon), HORIZON, 1, 1).base
         self.levels = levels_for(self.base, HORIZON)
         scale = laplace_scale(epsilon, self.levels)
@@ -53,7 +53,7 @@ class TreeNoise:
         self._draws = Draws(seed, f"pdap-tree {kind} {epsilon!r}")
 
     def prefixes(self, counters: Int64, leaves: Int64) -> tuple[Int64, Int64]:
-        """Noise on the sum of the first ``leaves`` of each counter, and how many nodes are in it: (n,) each."""
+        """Noise of the sum of the first ``leaves`` of each counter, and the number of nodes in it: (n,) each."""
         ordinary, position = leaves + shift(self.base, self.levels), np.zeros_like(leaves)
         noise, nodes = np.zeros_like(leaves), np.zeros_like(leaves)
         for level in reversed(range(self.levels)):
@@ -68,7 +68,7 @@ class TreeNoise:
         return noise, nodes
 
     def _node(self, counters: Int64, level: int, node: Int64) -> Int64:
-        """The difference of two geometric variables is discrete Laplace."""
+        """Discrete Laplace noise, as the difference of two geometric variables."""
         uniform = self._draws.uniforms(counters, level, 2, node)
         geometric = np.floor(np.log1p(-uniform) * self._ratio)
         return np.asarray(geometric[:, 0] - geometric[:, 1], dtype=np.int64)
@@ -78,17 +78,17 @@ class PerEvent(Aggregate):
     """The aggregator of per-event counters: it knows only the latest noised prefix sum of each counter."""
 
     def __init__(self, config: PdapConfig, kind: Literal["binary", "negative-digit"], seed: int) -> None:
-        """With a counter for every (cell, arm); `counter` takes the outcomes."""
+        """Begin with a counter for every (cell, arm); `counter` takes the outcomes."""
         super().__init__(config)
         self._tree = TreeNoise(kind, config.release.epsilon, seed)
         self._arms = config.arms
         self._sums = Blocks.none()
         self._found = 0.0
-        # Exact sums are handed over whole; the noise is added in `fold`.
+        # The counter gives exact sums; `fold` adds the noise.
         self.counter = Counter(config, exact_noise)
 
     def fold(self, release: Release) -> None:
-        """Add the window's outcomes to their counters, and read all of them anew."""
+        """Add the window's outcomes to their counters, and read all of them again."""
         before = self._observed
         super().fold(release)
         self._observed = before
@@ -104,21 +104,21 @@ class PerEvent(Aggregate):
 
     @property
     def grand_mean(self) -> float:
-        """The mean weighted by precision: the plain sum of that many noisy counters would be mostly noise."""
+        """The mean weighted by precision; the plain sum of this many noisy counters would be mostly noise."""
         return min(1.0, max(0.0, self._found))
 
 
 class SelectedCounter(Counter):
-    """Blocks that name their best arm; released is (cell, arm, 1, 1)."""
+    """A counter whose blocks name their best arm; the release is (cell, arm, 1, 1)."""
 
     def __init__(self, config: PdapConfig, key: Key) -> None:
-        """Choices are drawn under ``key``."""
+        """Draw choices under ``key``."""
         super().__init__(config, exact_noise)
         self._key = key
         self._waiting = Blocks.none()
 
     def close(self, window: int) -> Release:
-        """As `Counter.close`, with other blocks."""
+        """As `Counter.close`, but each block names an arm."""
         exact = super().close(window)
         waiting = gathered([self._waiting, exact.blocks])
         found: list[Blocks] = []
@@ -137,7 +137,7 @@ class SelectedCounter(Counter):
         return Release(window, joined([Blocks.none(), *found]), exact.arrived, exact.arrivals, exact.outcomes)
 
     def _least(self, arms: int) -> float:
-        """The number of outcomes in which the best of ``arms`` arms can lead by 2 ln(arms) / eps clicks."""
+        """How many outcomes are enough for the best of ``arms`` arms to lead by 2 ln(arms) / eps clicks."""
         return 2 * math.log(arms + 1) * self._config.release.kappa / self._config.release.epsilon
 
     def _choice(self, window: int, cell: int, some: Blocks) -> Blocks:
@@ -155,10 +155,10 @@ def _rest(blocks: Blocks) -> tuple[Int64, Int64, Int64]:
 
 
 class Selected(Aggregate):
-    """The aggregator of named arms: to be named counts as a click, without further noise."""
+    """The aggregator of named arms: being named counts as a click, without further noise."""
 
     def __init__(self, config: PdapConfig, key: Key) -> None:
-        """With the counter that names them."""
+        """Begin with the counter that names arms."""
         super().__init__(config)
         self._variances = np.zeros_like(self._variances)
         self.counter = SelectedCounter(config, key)

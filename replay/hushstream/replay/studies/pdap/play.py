@@ -1,7 +1,7 @@
-"""One run: contexts come window by window, stages answer and learn, and at the end the greedy choices are judged.
+"""One run: contexts come window by window, stages answer and learn, and at the end greedy choices are scored.
 
-The stages are those of `hushstream.systems.pdap`; only the loop around them is a simulation. A run's form says who
-learns together with whom, and through which mechanism.
+The stages are those of `hushstream.systems.pdap`; only the loop around them is a simulation. A run's form says which
+vendors learn together, and through which mechanism.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from hushstream.systems.pdap.counter.pending import Counter
 Form = Literal[
     "blocks", "exact", "alone-exact", "alone-blocks", "own-statistics", "negative-digit", "binary", "exponential"
 ]
-"""blocks: what a deployment does. exact: the same without noise. alone-*: each vendor with its own items and users.
-own-statistics: each vendor with all items but its own users' clicks, exact. negative-digit, binary: a counter a (cell,
-arm), released after each event. exponential: a block names its best arm."""
+"""The forms. blocks: what a deployment does. exact: the same without noise. alone-*: each vendor with its own items and
+users. own-statistics: each vendor with all items but only its own users' clicks, exact. negative-digit, binary: a
+counter for each (cell, arm), released after each event. exponential: a block names its best arm."""
 
 EXACT_EPSILON = 20.0
-"""Stands for no noise where noise is not drawn: blocks of one outcome, and a variance below 1e-8."""
+"""The epsilon where no noise is drawn: blocks have one outcome, and the variance is below 1e-8."""
 
 TEST_CONTEXTS = 20_000
 CHECKPOINTS = (5_000, 20_000, 50_000, 200_000)
@@ -50,18 +50,18 @@ CHECKPOINTS = (5_000, 20_000, 50_000, 200_000)
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is played.
+    """What is played in one run.
 
     Attributes:
         form: see `Form`.
-        epsilon: of one event's reward; not for exact forms.
-        contexts: of all vendors together.
-        seed: of world, users, coins and keys.
+        epsilon: epsilon of one event's reward; not used by exact forms.
+        contexts: contexts of all vendors together.
+        seed: seed of world, users, coins and keys.
         world: ``vendors`` or ``ml-vendors``.
-        options: of the world, as sorted pairs.
+        options: options of the world, as sorted pairs.
         release: settings of `BlockConfig`, as sorted pairs.
-        cells: of `CellConfig`.
-        estimate: of `EstimateConfig`.
+        cells: settings of `CellConfig`, as sorted pairs.
+        estimate: settings of `EstimateConfig`, as sorted pairs.
     """
 
     form: Form
@@ -77,13 +77,13 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """What came of a run.
+    """The outcome of a run.
 
     Attributes:
         greedy: mean click probability of the greedy choices at the end, over fresh contexts.
-        online: mean click probability of all answers until each of `CHECKPOINTS` that was reached, and the end.
-        cells: open at the end.
-        pool: arms that could be shown at the end.
+        online: mean click probability of all answers up to each reached one of `CHECKPOINTS`, and up to the end.
+        cells: how many cells are open at the end.
+        pool: how many arms could be shown at the end.
     """
 
     greedy: float
@@ -99,10 +99,10 @@ def make_world(name: str, options: tuple[tuple[str, Any], ...], seed: int) -> Ve
 
 
 class Chain:
-    """Counters, one aggregator and the serving that follow one another."""
+    """Counters, an aggregator and the serving: each takes what the one before gives."""
 
     def __init__(self, config: PdapConfig, counters: Sequence[Any], aggregate: Aggregate, key: Key) -> None:
-        """With the first model."""
+        """Begin with the first model."""
         self.config = config
         self.counters = counters
         self.aggregate = aggregate
@@ -113,11 +113,11 @@ class Chain:
 
     @property
     def capacity_left(self) -> int:
-        """Outcomes until the open window closes."""
+        """How many outcomes fit into the open window."""
         return self.config.release.schedule.closes_at(self._window) - self.taken
 
     def take(self, outcomes: Outcomes, homes: Int64) -> None:
-        """Outcomes of the open window, to the counter of each one's home (or the only one)."""
+        """Put outcomes of the open window into the counter of each one's home, or into the only one."""
         for place, counter in enumerate(self.counters):
             here = homes == place if len(self.counters) > 1 else np.ones(len(homes), dtype=bool)
             counter.take(outcomes.take(np.flatnonzero(here)))
@@ -126,20 +126,20 @@ class Chain:
             self.close()
 
     def close(self) -> None:
-        """Close the window, and publish."""
+        """Close the window and publish a model."""
         for counter in self.counters:
             self.aggregate.fold(counter.close(self._window))
         self._window += 1
         self.serving.apply(self.aggregate.publish())
 
     def greedy(self, contexts: Float32) -> Int64:
-        """The arm that is believed to be the best for each context."""
+        """The arm with the best estimate for each context."""
         rows = self.serving.rows(contexts)
         return np.asarray(self.aggregate.best()[rows])
 
 
 def play(task: Task) -> Played:
-    """Play one run; a function of the task."""
+    """Play one run; the result depends only on the task."""
     world = make_world(task.world, task.options, task.seed)
     chains = _chains(task, world)
     generator = Draws(task.seed, "pdap-play").generator()
@@ -158,7 +158,7 @@ def play(task: Task) -> Played:
 
 
 def judged(world: VendorWorld, chains: Sequence[Chain], test: Arrivals) -> float:
-    """Mean click probability of the greedy choices, each chain's for its homes."""
+    """Mean click probability of the greedy choices, each chain choosing for its home vendors."""
     arms = np.empty(len(test), dtype=np.int64)
     for place, chain in enumerate(chains):
         mine = _homed(test.homes, place, chains)
@@ -173,7 +173,7 @@ def _homed(homes: Int64, place: int, chains: Sequence[Chain]) -> Int64:
 def _play_some(
     world: VendorWorld, chains: Sequence[Chain], count: int, progress: float, generator: np.random.Generator
 ) -> float:
-    """Answer ``count`` arrivals, each chain those of its homes; a chain whose window fills on the way goes on after."""
+    """Answer ``count`` arrivals, each chain those of its homes; a chain whose window fills continues afterwards."""
     arrivals, earned = world.arrivals(count, generator), 0.0
     for place, chain in enumerate(chains):
         mine = _homed(arrivals.homes, place, chains)
@@ -190,7 +190,7 @@ def _play_some(
 
 
 def configuration(task: Task, world: VendorWorld, epsilon: float | None = None) -> PdapConfig:
-    """The deployment of a task."""
+    """The configuration of a task's deployment."""
     sizes = np.bincount(world.owners)
     return PdapConfig(
         "study",
@@ -203,7 +203,7 @@ def configuration(task: Task, world: VendorWorld, epsilon: float | None = None) 
 
 
 def keyed_noise(config: PdapConfig, key: Key, partition: int) -> KeyedBlockNoise:
-    """The noise of one counter of a study."""
+    """The noise of one counter in a study."""
     address = NoiseAddress(
         purpose="release-noise",
         deployment=config.deployment,

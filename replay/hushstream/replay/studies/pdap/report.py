@@ -1,7 +1,7 @@
-"""The report of a P-DAP run: rewards of each vendor, and alone, the guarantee, and the result of verify.
+"""The report of a P-DAP run: rewards of each vendor, shared and alone, the guarantee, and the result of verify.
 
-Exact click rates are figures on content: they exist for public data only (PRIVACY.md, rule 11), which a world is, and
-under a mark for a log of one's own users.
+Exact click rates are figures on content. They exist for public data (PRIVACY.md, rule 11), such as a world, and with a
+mark for a log of one's own users.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from hushstream.replay.report.wording import EXACT
 
 @dataclass(frozen=True, slots=True)
 class VendorRow:
-    """What sharing did for one vendor.
+    """What one vendor gains by sharing.
 
     Attributes:
         vendor: its name.
         visits: contexts of its users.
         shared: mean click probability of what they were shown.
-        alone: the same, had it kept to its own items and its own exact clicks.
-        sent: visits that got another vendor's item.
-        received: visits of others' users that got one of its items.
+        alone: the same for a vendor that uses only its own items and its own exact clicks.
+        sent: visits of its users that got another vendor's item.
+        received: visits of other vendors' users that got one of its items.
     """
 
     vendor: str
@@ -53,13 +53,13 @@ class VendorRow:
 
     @property
     def gain(self) -> float:
-        """Points of the click rate that its users have by sharing."""
+        """Points that sharing adds to the click rate of its users."""
         return 100 * (self.shared - self.alone)
 
 
 @dataclass(frozen=True, slots=True)
 class CurveRow:
-    """Mean click probability of the first ``contexts`` answers of all vendors, shared and apart."""
+    """Mean click probability of the first ``contexts`` answers of all vendors: shared, and apart."""
 
     contexts: int
     shared: float
@@ -68,13 +68,13 @@ class CurveRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PdapResult(Replayed):
-    """What came of a run, beside what `Replayed` has; ``comparison`` is of click rates, over visits.
+    """The outcome of a run beside `Replayed`; ``comparison`` compares click rates, over visits.
 
     Attributes:
-        placement: of the counters.
-        vendors: one row each.
-        curve: rising in contexts.
-        internal: whether it was played on a log of somebody's own users.
+        placement: where the counters are.
+        vendors: one row for each vendor.
+        curve: the points of the curve, rising in contexts.
+        internal: whether the run used a log of somebody's own users.
     """
 
     placement: str
@@ -83,7 +83,7 @@ class PdapResult(Replayed):
     internal: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what no run gives.
+        """Refuse values that no run gives.
 
         Raises:
             BadResult: no curve or one that does not rise in contexts, or a count without a class.
@@ -93,7 +93,7 @@ class PdapResult(Replayed):
 
     @property
     def reached(self) -> str:
-        """What was reached."""
+        """The result in a line."""
         return f"{100 * self.curve[-1].shared:.1f} % of visits are clicked"
 
     @property
@@ -104,12 +104,12 @@ class PdapResult(Replayed):
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """What every output of the run says of itself."""
+        """The marks that every output of the run carries."""
         return (*((INTERNAL_MARK,) if self.internal else ()), *self.privacy.marks)
 
     @property
     def gain(self) -> float:
-        """Points of the click rate by sharing, over all visits."""
+        """Points that sharing adds to the click rate, over all visits."""
         return 100 * (self.curve[-1].shared - self.curve[-1].alone)
 
 
@@ -163,7 +163,7 @@ def _earned(row: VendorRow) -> tuple[str, ...]:
 
 
 def vendors_drawing(result: PdapResult) -> Drawing:
-    """Click rates on the way, shared and apart."""
+    """Draw click rates over the run, shared and apart."""
     last = result.curve[-1]
     return Drawing(
         "vendors",

@@ -60,11 +60,11 @@ class PdapOptions(PlayOptions):
 
 
 def run_pdap(options: PdapOptions, progress: Progress | None = None) -> PdapResult:
-    """Play a world of vendors and return what each earned, guarantee, counts and throughput.
+    """Play a world of vendors and return the clicks of each, guarantee, counts and throughput.
 
     Raises:
-        HushstreamError: an unknown or unrelated world, runner or option; a wrong configuration, or items by name; an
-            internal log that would go to a Kafka.
+        HushstreamError: an unknown world, one without vendors, an unknown runner or option; a wrong configuration or
+            items by name; an internal log that would go to a Kafka cluster.
     """
     options.require_runner()
     world = _world(options)
@@ -103,7 +103,7 @@ def _is_internal(world: object) -> bool:
 
 
 def configured(options: PdapOptions, world: VendorWorld) -> dict[str, Any]:
-    """The configuration that fits a world, under what the caller asked for."""
+    """The configuration that fits a world, changed by what the caller set."""
     sizes = np.bincount(world.owners).tolist()
     own = world.vendors if isinstance(world, OwnVendors) else [f"vendor-{place}" for place in range(len(sizes))]
     values: dict[str, Any] = {
@@ -150,7 +150,7 @@ def _result(
 
 
 def _payoff(shared: Float64, apart: Float64, visits: Visits) -> Payoff:
-    """The click rate with sharing against that of vendors apart; users are the sample."""
+    """The click rate with sharing compared with that of vendors apart; the sample is the users."""
     return Payoff(
         what="share of visits clicked, in points of a hundred,",
         value=100 * float(shared.mean()),
@@ -183,7 +183,7 @@ def _vendors(config: PdapConfig, played: PdapPlayed, visits: Visits, apart: Floa
 
 
 def _curve(options: PdapOptions, played: PdapPlayed, apart: Float64) -> tuple[CurveRow, ...]:
-    """Mean click probability of all answers until the end of each phase."""
+    """Mean click probability of all answers up to the end of each phase."""
     plan = PdapPlan(options.contexts, Schedule(options.first_window, options.window_ratio))
     ends = [events.stop for events in plan.phases()]
     return tuple(CurveRow(end, _mean(played.chances[:end]), _mean(apart[:end])) for end in ends)
@@ -194,14 +194,14 @@ def _mean(values: Float64) -> float:
 
 
 def chances_apart(config: PdapConfig, world: VendorWorld, visits: Visits, plan: PdapPlan, seed: int) -> Float64:
-    """Click probability of what each visitor would be shown, (n,), if vendors kept apart.
+    """Click probability of what each visitor would be shown if vendors kept apart, (n,).
 
     Args:
-        config: of the deployment that shares.
+        config: configuration of the deployment that shares.
         world: who clicks on what.
         visits: who comes.
         plan: a vendor alone closes its windows by the same schedule, on its own visits.
-        seed: of the tickets.
+        seed: seed of the tickets.
     """
     exact = replace(
         config.release,

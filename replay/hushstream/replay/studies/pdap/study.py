@@ -63,7 +63,7 @@ FILM_VENDORS = replace(
 
 
 def _plays(made: Any) -> bool:
-    """Whether it is a class of worlds of vendors."""
+    """Whether an object is a class of worlds of vendors."""
     return hasattr(made, "arrivals") and hasattr(made, "means")
 
 
@@ -101,7 +101,7 @@ CLAIMED = 1.0
 
 
 def paper_line(scale: Scale, progress: Progress | None) -> Row:
-    """P-DAP as printed against sums of disjoint blocks."""
+    """One line of the table of papers: P-DAP as printed against sums of disjoint blocks."""
     contexts, further, arms, seeds = (3_000, 500, 50, (0,)) if scale.quick else (50_000, 5_000, 200, (0, 1))
     true = privacy_columns(paper_guarantee("P-DAP", CLAIMED).under_key(reproducible=True))
     price = sound_epsilon(CLAIMED, true)

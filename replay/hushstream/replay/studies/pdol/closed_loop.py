@@ -1,8 +1,8 @@
-"""The closed loop of PDOL: records are predicted, then their labels told, in phases.
+"""The closed loop of PDOL: records are predicted, then their labels are sent, in phases.
 
-Within a phase a domain's records come one after the other, each predicted before its label is told; domains go side by
-side. A record waits for the model of the phase before (`after_phase`), so what is predicted does not depend on how
-domains raced, and the direct runner and a stream give the same.
+Within a phase the records of a domain come one after the other, each predicted before its label is sent; domains run at
+the same time. A record waits for the model of the phase before (`after_phase`). So the predictions do not depend on
+which domain is faster, and the direct runner and a stream give the same.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _SAMPLE = 16
 
 @dataclass(slots=True)
 class RecordsPlayed:
-    """What happened.
+    """The outcome of a run.
 
     Attributes:
         predicted: int8 (m,), before each label.
-        versions: int64 (m,), of the model that a record was predicted at.
+        versions: int64 (m,), the version of the model behind each prediction.
         seconds: from the first record to the last end of a phase.
         latencies: seconds from asking to answer, a sample.
     """
@@ -42,12 +42,12 @@ class RecordsPlayed:
 
 
 def record_name(place: int) -> str:
-    """How a stream's record is called."""
+    """The name of a stream's record."""
     return f"record-{place}"
 
 
 def person_name(place: int) -> str:
-    """Whose it is: every record is somebody's only one."""
+    """The name of a record's person: every record is the only one of its person."""
     return f"person-{place}"
 
 
@@ -67,14 +67,14 @@ class RecordLoop:
 
     @property
     def phases(self) -> int:
-        """How many there are; the last one may be shorter."""
+        """How many phases there are; the last one may be shorter."""
         return -(-len(self._stream) // self._phase_records)
 
     async def run(self, log: EventLog) -> RecordsPlayed:
         """Play all phases over a client's log.
 
         Raises:
-            PredictionTimeout: a node, or the model of a phase, did not come in time.
+            PredictionTimeout: a node's answer or the model of a phase did not come in time.
         """
         started = time.perf_counter()
         async with RecordClient(log, self._stream.node_count, self._stream.dimension) as client:

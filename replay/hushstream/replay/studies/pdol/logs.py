@@ -1,4 +1,4 @@
-"""A stream of records as the values of a node's log, in either form, each record followed by its label."""
+"""A stream of records as the values of a node's log, in two forms; each record is followed by its labels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hushstream.schemas.batches import encode_label_batch, encode_record_batch
 
 
 def batches(stream: RecordStream, node: int, rows: int) -> Iterator[bytes]:
-    """Yield columnar records of ``rows`` rows each, and after each record that of their labels."""
+    """Yield columnar records of ``rows`` rows each, and after each record the record of its labels."""
     places = (stream.nodes == node).nonzero()[0]
     for low in range(0, len(places), rows):
         part = places[low : low + rows]
@@ -23,7 +23,7 @@ def batches(stream: RecordStream, node: int, rows: int) -> Iterator[bytes]:
 
 
 def events(stream: RecordStream, node: int, _: int) -> Iterator[bytes]:
-    """One event a record."""
+    """Yield one event a record, and after each event its label."""
     for place in (stream.nodes == node).nonzero()[0].tolist():
         row, named = stream.rows.part(place, place + 1), {"event_id": record_name(place), "user": person_name(place)}
         features = {"indices": row.indices.astype("<i4").tobytes(), "values": row.values.astype("<i4").tobytes()}

@@ -1,8 +1,7 @@
-"""A stream played through the sound form: slots to domains, releases to the aggregate, versions back.
+"""A stream played through the sound form: slots go to domains, releases to the aggregate, versions back.
 
-Domains run in step with the stream's order: a domain releases as soon as its leaf is full, and a version is published
-as soon as it is due. The stages are those of `hushstream.systems.pdol`, on keyed noise; what fails is named in
-`Faults`.
+Domains follow the order of the stream: a domain releases as soon as its leaf is full, and a version is published as
+soon as it is due. The stages are those of `hushstream.systems.pdol`, on keyed noise. `Faults` says what fails.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ LAST_QUARTER = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """What goes wrong on the way.
+    """What fails during a run.
 
     Attributes:
-        late: a version arrives so many versions late.
-        dead: so many domains die halfway through the stream, for good.
+        late: how many versions late every version arrives.
+        dead: how many domains fail for good halfway through the stream.
         lost: share of the releases that never arrive.
-        byzantine: so many domains send sums of large random numbers in place of theirs.
-        unweighted: all counters weigh alike, however few slots they have had.
+        byzantine: how many domains send sums of large random numbers in place of their own.
+        unweighted: whether all counters have the same weight, however few slots they have had.
     """
 
     late: int = 0
@@ -50,7 +49,7 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Share of labels predicted right before they were seen.
+    """The share of labels that were predicted right before they were seen.
 
     Attributes:
         whole: over the whole stream.
@@ -63,15 +62,15 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One run.
+    """The outcome of a run.
 
     Attributes:
-        released: by the published model.
-        node: by the nodes' votes; None where they were not asked for.
-        experts: of each of `EXPERTS` at the nodes; empty where they were not asked for.
+        released: accuracy of the published model.
+        node: accuracy of the nodes' votes; None where nodes did not predict.
+        experts: accuracy of each of `EXPERTS` at the nodes; empty where nodes did not predict.
         zeros: share of weights that are zero in the last version.
-        versions: how many were published.
-        screened: releases that were impossibly long.
+        versions: how many versions were published.
+        screened: how many releases were refused because they were longer than any honest one.
     """
 
     released: Accuracy
@@ -83,12 +82,12 @@ class Played:
 
 
 def accuracy(right: npt.NDArray[np.bool_]) -> Accuracy:
-    """Of all predictions in order."""
+    """Compute the accuracy from all predictions in order."""
     return Accuracy(float(right.mean()), float(right[int(LAST_QUARTER * len(right)) :].mean()))
 
 
 def open_domains(config: PdolConfig, seed: int, plan: Plan | None = None) -> list[NodeState]:
-    """Every domain before its first slot, each under a key of its own that follows from ``seed``."""
+    """Every domain before its first slot, each with its own key that follows from ``seed``."""
     digest, plan = pdol_digest(config), plan or plan_of(config.sharing, config.records.dimension)
     silent = config.sharing.counter == "exact"
     domains = []
@@ -108,24 +107,24 @@ def play(
     """Play a stream once; see the module.
 
     Args:
-        stream: what arrives.
-        config: of the sound form.
-        seed: of the keys.
-        faults: what goes wrong.
-        plan: of a counter that the configuration does not offer; None for its own.
+        stream: the records that arrive.
+        config: configuration of the sound form.
+        seed: seed of the keys.
+        faults: what fails.
+        plan: plan of a counter that the configuration does not offer; None for the configured one.
     """
     return _Play(stream, config, seed, faults, plan).run()
 
 
 def predicted_labels(stream: RecordStream, config: PdolConfig, seed: int) -> npt.NDArray[np.int8]:
-    """What is predicted at the configured place when a stream is played once, int8 (m,)."""
+    """The predictions at the configured place when a stream is played once, int8 (m,)."""
     played = _Play(stream, config, seed, NO_FAULTS, None)
     played.run()
     return played.predicted
 
 
 class EqualWeights(Aggregate):
-    """Every counter that has released anything weighs alike: what weights by public counts are compared with."""
+    """Gives every counter that has released anything the same weight; for comparison with weights by public counts."""
 
     def weights(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         weights, frozen = super().weights()
@@ -167,11 +166,11 @@ class _Play:
 
     @property
     def predicted(self) -> npt.NDArray[np.int8]:
-        """By the published model or, where that is configured, by the nodes' votes."""
+        """Predictions by the published model or, where that is configured, by the nodes' votes."""
         return self._released if self._predictors is None else self._said[:, -1]
 
     def _arrive(self, place: int, domain: int) -> None:
-        """Records wait until their leaf is full or the model changes, and are folded at the model they met."""
+        """Keep a record until its leaf is full or the model changes; then it is folded with the model that it met."""
         waiting = self._waiting[domain]
         waiting.append(place)
         if place >= self._dead_from.get(domain, len(self._stream)):
@@ -189,7 +188,7 @@ class _Play:
             self._domains[domain].fold(rows.part(0, int(alive.sum())), model)
 
     def _flush(self, end: int) -> None:
-        """Everything that arrived before ``end`` meets the model as it is: another follows, or nothing."""
+        """Fold everything that arrived before ``end`` with the current model; a new one follows, or the stream ends."""
         self._predict_at_nodes(self._flushed, end)
         self._flushed = end
         for domain, waiting in enumerate(self._waiting):
@@ -197,7 +196,7 @@ class _Play:
                 self._fold(domain)
 
     def _predict_at_nodes(self, low: int, high: int) -> None:
-        """At one model a node's records follow one another, and nodes do not meet: their first ones go side by side."""
+        """Predict at nodes with one model: nodes do not affect one another, so the first records of all go together."""
         if self._predictors is None or low == high:
             return
         nodes, rows = self._stream.nodes[low:high], self._stream.rows.part(low, high)
@@ -220,7 +219,7 @@ class _Play:
 
 
 def isolated_labels(stream: RecordStream, rate: float) -> npt.NDArray[np.int8]:
-    """What nodes predict that learn from their own records alone, without privacy, int8 (m,)."""
+    """The predictions of nodes that learn from their own records alone, without privacy, int8 (m,)."""
     learner, said = AdaGrad(stream.node_count, stream.dimension, rate), np.zeros(len(stream), dtype=np.int8)
     for now in in_turns(stream.nodes):
         rows, nodes = stream.rows.take(now), stream.nodes[now]
@@ -231,7 +230,7 @@ def isolated_labels(stream: RecordStream, rate: float) -> npt.NDArray[np.int8]:
 
 
 def in_turns(nodes: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
-    """Places in rounds in which no node is twice: the first record of each, then the second, ..."""
+    """Places in rounds in which every node occurs once at most: the first record of each, then the second, ..."""
     order = np.argsort(nodes, kind="stable")
     first = np.searchsorted(nodes[order], nodes[order])
     turn = np.empty(len(nodes), dtype=np.int64)
@@ -241,7 +240,7 @@ def in_turns(nodes: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
 
 
 def play_central(stream: RecordStream, rate: float) -> Accuracy:
-    """One AdaGrad learner that sees every record, without privacy."""
+    """Play one AdaGrad learner that sees every record, without privacy."""
     learner, node = AdaGrad(1, stream.dimension, rate), np.zeros(1, dtype=np.int64)
     right = np.zeros(len(stream), dtype=bool)
     for place in range(len(stream)):

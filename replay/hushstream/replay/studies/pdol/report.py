@@ -1,6 +1,7 @@
-"""The report of a PDOL run: accuracy beside nodes that learn alone, what is promised, and what verify found.
+"""The report of a PDOL run: accuracy beside nodes that learn alone, the guarantee, and the result of verify.
 
-Exact accuracy is a figure on content: it exists for public data only (PRIVACY.md, rule 11), which a replayed world is.
+Exact accuracy is a figure on content. It exists for public data only (PRIVACY.md, rule 11), and a replayed world is
+public.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from hushstream.replay.studies.pdol.play import Accuracy
 
 @dataclass(frozen=True, slots=True)
 class AccuracyRow:
-    """Share of labels predicted right so far: by the deployment, and by nodes that learn alone."""
+    """The share of labels predicted right so far, by the deployment and by nodes that learn alone."""
 
     records: int
     accuracy: float
@@ -41,15 +42,15 @@ class AccuracyRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PdolResult(Replayed):
-    """What came of a run, beside what `Replayed` has; ``comparison`` is of labels predicted right, over records.
+    """The outcome of a run beside `Replayed`; ``comparison`` compares labels predicted right, over records.
 
     Attributes:
         form: what was run, in words.
         nodes, domains, records: how many.
-        rows: the curve, rising in records.
-        accuracy: of what was predicted.
-        isolated: of nodes that learn alone, without privacy.
-        constant: of the more frequent label.
+        rows: the points of the curve, rising in records.
+        accuracy: accuracy of the deployment's predictions.
+        isolated: accuracy of nodes that learn alone, without privacy.
+        constant: accuracy of always predicting the more frequent label.
     """
 
     form: str
@@ -62,7 +63,7 @@ class PdolResult(Replayed):
     constant: float
 
     def __post_init__(self) -> None:
-        """Refuse what no run gives.
+        """Refuse values that no run gives.
 
         Raises:
             BadResult: no curve or one that does not rise in records, or a count without a class.
@@ -72,7 +73,7 @@ class PdolResult(Replayed):
 
     @property
     def reached(self) -> str:
-        """What was reached."""
+        """The result in a line."""
         return f"{100 * self.accuracy.whole:.1f} % of labels are right before they are seen"
 
     @property
@@ -82,13 +83,13 @@ class PdolResult(Replayed):
 
     @property
     def compared(self) -> tuple[tuple[str, Accuracy], ...]:
-        """Who predicted how well."""
+        """The accuracies of all predictors, each with its name."""
         constant = Accuracy(self.constant, self.constant)
         return (("constant", constant), ("isolated nodes", self.isolated), ("shared", self.accuracy))
 
 
 def present(result: PdolResult) -> Shown[PdolResult]:
-    """Accuracy over that of nodes that learn alone, and both on the way."""
+    """Accuracy compared with that of nodes that learn alone, and both over the run."""
     drawing = accuracy_drawing(result)
     compared = [(name, f"{one.whole:.4f}", f"{one.last:.4f}") for name, one in result.compared]
     return Shown(
@@ -129,7 +130,7 @@ def present(result: PdolResult) -> Shown[PdolResult]:
 
 
 def accuracy_drawing(result: PdolResult) -> Drawing:
-    """Accuracy on the way, beside nodes that learn alone."""
+    """Draw accuracy over the run, beside that of nodes that learn alone."""
     return Drawing(
         "accuracy",
         "Labels predicted right so far",
@@ -144,7 +145,7 @@ def accuracy_drawing(result: PdolResult) -> Drawing:
 
 def _draw_accuracy(result: PdolResult, sheet: Sheet) -> None:
     (axes,) = sheet.panels(height=340)
-    # Of the first record alone it is 0 or 1, and the rest would be a line at the edge.
+    # Of the first record alone accuracy is 0 or 1, which would press all other points to one edge.
     rows = result.rows[1:] or result.rows
     places = [row.records for row in rows]
     axes.axhline(result.constant, linestyle="-.", color=GREY, label="constant")
@@ -165,7 +166,7 @@ def _outcome(result: PdolResult) -> tuple[str, ...]:
 
 
 def _first_tile(rows: tuple[AccuracyRow, ...]) -> list[frame.Tile]:
-    """The beginning apart from the end, which the mean over all records hides."""
+    """A tile with the gain in the first records and the last ones, which a mean over all records hides."""
     found = beginning_and_end(rows)
     if found is None:
         return []

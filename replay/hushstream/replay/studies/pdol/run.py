@@ -33,20 +33,20 @@ from hushstream.systems.pdol.configuration import PdolConfig
 from hushstream.systems.pdol.deployment import PdolSystem
 
 _ROWS = 100
-"""Points of the accuracy curve in a report."""
+"""Most points of the accuracy curve in a report."""
 
 _NEVER = 1 << 20
-"""Releases that no round has: a version follows at the end of a phase alone, however its releases raced."""
+"""More releases than any round has: so a version follows only the end of a phase, whichever release comes first."""
 
 
 @dataclass(frozen=True, slots=True)
 class PdolOptions(PlayOptions):
-    """What to run: what every system has (`PlayOptions`), and its own.
+    """What to run: the options of every system (`PlayOptions`), and PDOL's own.
 
     Attributes:
-        dataset: a world of labelled records by name.
+        dataset: name of a world of labelled records.
         records: how many records; by default all that the world has.
-        epsilon: of a record; the configuration may say more of it.
+        epsilon: epsilon of a record; the configuration may set more of its guarantee.
     """
 
     dataset: str = "tmc-binary"
@@ -58,7 +58,7 @@ def run_pdol(options: PdolOptions, progress: Progress | None = None) -> PdolResu
     """Play a stream of records and return its accuracy, guarantee, counts and throughput.
 
     Raises:
-        HushstreamError: an unknown world, one of other things, a runner or option that is unknown, or a wrong
+        HushstreamError: an unknown world, one without labelled records, an unknown runner or option, or a wrong
             configuration.
     """
     options.require_runner()
@@ -75,18 +75,18 @@ def run_pdol(options: PdolOptions, progress: Progress | None = None) -> PdolResu
 
 
 def records_per_phase(stream: RecordStream, config: PdolConfig) -> int:
-    """A leaf of each domain, where records are spread evenly; in the paper's form a record of each node."""
+    """How many records a phase has: a leaf of each domain if spread evenly; in the paper's form one of each node."""
     if config.gossip is not None:
         return stream.node_count
     return sum(config.slots_of(domain) for domain in range(config.domains))
 
 
 def config_values(options: PdolOptions, stream: RecordStream) -> dict[str, Any]:
-    """The configuration that fits a stream, under what the caller asked for."""
+    """The configuration that fits a stream, changed by what the caller set."""
     fitting = gossip_config(stream, options.epsilon) if _gossips(options) else sharing_config(stream, options.epsilon)
     values = {**written(fitting), "deployment": "replay"}
     values["model"]["releases_per_version"] = _NEVER
-    # No label is late before the end of its phase.
+    # With this many slots no label comes too late before the end of its phase.
     values["feedback"]["label_slots"] = 4096
     return merged_values(values, options.config)
 
@@ -106,7 +106,7 @@ def _stream(options: PdolOptions) -> RecordStream:
             "mapping of records that are"
         )
     stream = stream if options.records is None else shortened(stream, options.records)
-    # Rounds of the paper's form are of a record of each node.
+    # A round of the paper's form has one record of each node.
     return shortened(stream, _whole_rounds(stream)) if _gossips(options) else stream
 
 
@@ -164,7 +164,7 @@ def _form(system: PdolSystem) -> str:
 
 
 def _rows(right: np.ndarray[Any, Any], alone: np.ndarray[Any, Any]) -> tuple[AccuracyRow, ...]:
-    """Accuracy so far, at up to `_ROWS` places."""
+    """Accuracy so far, at up to `_ROWS` points."""
     count = np.arange(1, len(right) + 1)
     shared, isolated = np.cumsum(right) / count, np.cumsum(alone) / count
     places = np.unique(np.linspace(0, len(right) - 1, min(len(right), _ROWS)).astype(int))
@@ -172,20 +172,20 @@ def _rows(right: np.ndarray[Any, Any], alone: np.ndarray[Any, Any]) -> tuple[Acc
 
 
 TRIED = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, LARGEST_EPSILON)
-"""Epsilons at which the same records are played where sharing does not pay, up to the first at which it does."""
+"""Epsilons that the same records are played with where sharing does not pay, up to the first one where it does."""
 
 Rights = NDArray[np.bool_]
 
 
 def payoff(stream: RecordStream, config: PdolConfig, right: Rights, alone: Rights, seed: int) -> Payoff:
-    """Shared predictions against those of nodes that keep apart; nodes are the sample.
+    """Shared predictions compared with those of nodes that learn alone; the sample is the nodes.
 
     Args:
         stream: the records.
-        config: of the run.
-        right: (n,) which labels were predicted right.
-        alone: (n,) which ones nodes that learn alone have right.
-        seed: of the keys of further plays.
+        config: configuration of the run.
+        right: (n,) which labels the run predicted right.
+        alone: (n,) which labels nodes that learn alone predicted right.
+        seed: seed of the keys of further plays.
     """
     gap = _gap(stream, right, alone)
     pays = gap.low is not None and gap.low > 0
@@ -206,7 +206,7 @@ def _gap(stream: RecordStream, right: Rights, alone: Rights) -> Gap:
 
 
 def _otherwise(stream: RecordStream, config: PdolConfig, alone: Rights, seed: int) -> str:
-    """What to do: the least epsilon of `TRIED` at which sharing pays on these very records, or to keep apart."""
+    """The advice: the smallest epsilon of `TRIED` with which sharing pays on these records, or to keep apart."""
     if config.gossip is not None or config.sharing.counter == "exact":
         return "keep apart"
     model = replace(config.model, releases_per_version=None)

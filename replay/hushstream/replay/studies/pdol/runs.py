@@ -29,9 +29,10 @@ PAPER = "Li et al. 2015 (Distributed Private Online Learning for Social Big Data
 def sharing_config(
     stream: RecordStream, epsilon: float | None, *, domains: int | None = None, counter: str = "blt", node: bool = False
 ) -> PdolConfig:
-    """The sound form on a stream: `HORIZON` leaves for each domain; an epsilon of None is no noise.
+    """The sound form on a stream: `HORIZON` leaves for each domain; an epsilon of None means no noise.
 
-    Leaves are as long as the records of their domain ask for: public counts, as `advise` and the weights need them.
+    The length of a domain's leaves follows from the number of its records: a public count, which `advise` and the
+    weights need too.
     """
     counters = stream.node_count if domains is None else domains
     records = np.bincount(stream.nodes * counters // stream.node_count, minlength=counters)
@@ -48,7 +49,7 @@ def sharing_config(
 
 
 def gossip_config(stream: RecordStream, epsilon: float, **options: object) -> PdolConfig:
-    """The paper's form on a stream, a round for each record of a node."""
+    """The paper's form on a stream, with a round for each record of a node."""
     rounds = -(-len(stream) // stream.node_count)
     return PdolConfig(
         deployment="experiment",
@@ -59,7 +60,7 @@ def gossip_config(stream: RecordStream, epsilon: float, **options: object) -> Pd
 
 
 def columns(name: str, values: Sequence[float]) -> Row:
-    """One value a seed as its mean and 95 % interval."""
+    """Columns of one value a seed: its mean and 95 % interval."""
     mean, low, high = over_seeds(np.array(values))
     return {name: mean, f"{name}_low": low, f"{name}_high": high}
 
@@ -70,20 +71,20 @@ def within(name: str, value: float, aim: float, most: float, unit: str = "accura
 
 
 def rising(name: str, values: Sequence[float], unit: str) -> BenchRow:
-    """Figures that should rise strictly: the smallest step between neighbours."""
+    """Figures that should rise strictly; the row has the smallest step between neighbours."""
     step = float(np.min(np.diff(values)))
     return BenchRow(name, step, unit, "above 0", step > 0)
 
 
 def mean_of(rows: Iterable[Row], value: str, **where: object) -> float:
-    """The value of the one row with these columns."""
+    """The value of the only row with these columns."""
     found = [row[value] for row in rows if all(row.get(name) == wanted for name, wanted in where.items())]
     (only,) = found
     return float(only)
 
 
 def told(progress: Progress | None, total: int) -> Callable[[str], None]:
-    """Counts what is done and tells it."""
+    """Return a function that counts what is done and reports it."""
     done = 0
 
     def step(what: str) -> None:
@@ -96,6 +97,6 @@ def told(progress: Progress | None, total: int) -> Callable[[str], None]:
 
 
 def shortened(stream: RecordStream, records: int) -> RecordStream:
-    """The beginning of a stream."""
+    """The first ``records`` records of a stream."""
     low = min(records, len(stream))
     return replace(stream, rows=stream.rows.part(0, low), nodes=stream.nodes[:low])

@@ -115,7 +115,7 @@ CLAIMED = 8.0
 
 
 def paper_line(scale: Scale, progress: Progress | None) -> Row:
-    """Gossip of noised weights, as printed, against counters of gradients at the published model."""
+    """One line of the table of papers: gossip of noised weights as printed, against counters of gradients."""
     seeds = range(1) if scale.quick else range(2)
     streams = [_stream(scale, seed) for seed in seeds]
     gossip = [gossip_config(stream, CLAIMED) for stream in streams]

@@ -24,14 +24,14 @@ from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.price.guarantee import epoch_guarantee
 
 MOST_ITEMS = 4_096
-"""Items that nobody rates cost noise of their own, and show nothing."""
+"""The most items of an attacked deployment: items that nobody rates take time for their noise and show nothing."""
 
 
 def audit_config(config: BgtConfig, runs: int, false_alarm: float) -> AuditReport:
-    """Attack what a configuration releases: all three rounds, with its slots, clips, shares, items and top.
+    """Attack what a configuration releases: all three rounds, with its slots, clips, shares, items and top items.
 
     Raises:
-        HushstreamError: it adds no noise.
+        HushstreamError: the configuration adds no noise.
     """
     release = config.release
     if release.noise == "exact":
@@ -83,7 +83,7 @@ def _reduced(config: BgtConfig, rig: Rig) -> tuple[str, ...]:
 
 
 def _noise_of(rig: Rig) -> Noise:
-    """All three rounds, of users who rated nothing."""
+    """The noise of all three rounds, released for users who rated nothing."""
     key, spreads = fresh_key(), deviations(rig.config)
     sent = answers_of(rig, key, False)
 
@@ -91,6 +91,6 @@ def _noise_of(rig: Rig) -> Noise:
         released = transcript(rig, key, sent)
         return np.asarray(np.abs(np.concatenate([cells / one for cells, one in zip(released, spreads, strict=True)])))
 
-    # Epsilon is stated at half of delta.
+    # Epsilon is stated for half of delta.
     law = gaussian_law(stated_rho(rig.config), float(rig.config.release.delta) / 2)
     return Noise(read, law, epoch_guarantee(rig.config).cost)

@@ -1,4 +1,4 @@
-"""Branches of the journal of BGTplanner's collector: all three kinds of slots."""
+"""Forks of the journal of BGTplanner's collector, for all three kinds of slots."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from hushstream.systems.bgt.slots import Slots, null_slots, packed_slots
 
 SLOTS = 4
 CELLS = 100
-"""Of a round that are looked at; each is a run."""
+"""How many cells of a round are compared; each is one run."""
 
 
 def round_of(config: BgtConfig, rounds: tuple[Round, ...], number: int) -> Fork:
-    """The first cells of one round; those before it hold nulls."""
+    """The fork of one round; the rounds before it hold null slots."""
     system, key, asked = BgtSystem.of(config, np.zeros((config.items, config.features))), fresh_key(), rounds[number]
 
     def play(branch: Branch, nonce: bytes) -> NDArray[np.float64]:
@@ -47,7 +47,7 @@ def round_of(config: BgtConfig, rounds: tuple[Round, ...], number: int) -> Fork:
 
 
 def _fill(slots: Slots, kind: Kind) -> None:
-    """Let the first slot rate two items, so that every kind counts something."""
+    """Let the first slot rate two items, so that every kind of round has something to count."""
     slots.items[0, :2], slots.values[0, :2] = (0, 1), UNIT // 4
     if kind == "items":
         slots.weights[0] = UNIT // 16
@@ -56,7 +56,7 @@ def _fill(slots: Slots, kind: Kind) -> None:
 
 
 def _answer(role: PlayedRole, system: BgtSystem, asked: Round, slots: Slots, branch: Branch) -> None:
-    """All slots of a round, and its end."""
+    """Send all slots of a round, then end it."""
     if asked.number:
         role.put("updates", "RatingRound", round_fields(asked, asked.number, system.digest))
     for place, content in enumerate(packed_slots(slots)):
@@ -68,7 +68,7 @@ def _answer(role: PlayedRole, system: BgtSystem, asked: Round, slots: Slots, bra
 
 
 def fork_rows(config: BgtConfig, rounds: tuple[Round, ...]) -> tuple[Recipe, ...]:
-    """All of them, in the order of the table."""
+    """All audits of forks, in the order of the table."""
     return tuple(
         fork_row(f"forked-round-{asked.kind}", "cells", partial(round_of, config, rounds, number))
         for number, asked in enumerate(rounds)

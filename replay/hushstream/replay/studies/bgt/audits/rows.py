@@ -1,10 +1,10 @@
-"""Attacks on the three slots: a user against null slots; the attacker sees all releases.
+"""Attacks on the three slots: one hypothesis is a user, the other is null slots; the attacker sees all releases.
 
-`ABREAST` users have items of their own, so one deployment holds as many runs. A user rates so that each of their slots
-reaches its clip; after each slot they erase everything, rate again and answer once more, as somebody would who wants to
-be counted twice. The attacker knows all of that, and which sums it makes without noise, and takes the likelihood ratio
-of the Gaussian noise over all three releases. Agents draw nothing, so what a hypothesis makes them send is made once;
-each run then has collectors and noise of its own.
+`ABREAST` users have items of their own, so one deployment gives that many independent runs. A user rates so that each
+of their slots reaches its clip. After each slot they delete everything, rate again and answer once more, as a user who
+wants to be counted twice would. The attacker knows all of this, and the sums without noise. It uses the likelihood
+ratio of the Gaussian noise over all three releases. Agents draw no noise, so the slots of each hypothesis are made
+once; each run has its own collectors and noise.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from hushstream.systems.bgt.shuffler.collector import Collector
 from hushstream.systems.bgt.slots import Float64, Slots
 
 ABREAST, OWN_ITEMS = 10, 16
-"""Of the deployments of the table."""
+"""Users of an attacked deployment in the table, and the items that each of them rates."""
 
 AUDITED_EPSILON = 8.0
 _DELTA = 1e-5
 _SEEN_ROUNDS, _ALL_ITEMS = 6, 1682
-"""Of the paper's hundred rounds, and the items of MovieLens-100K."""
+"""How many of the paper's hundred rounds the attacker sees, and the number of items of MovieLens-100K."""
 
 _PAIRS = (0.01, 0.98, 0.01)
-"""Shares under which almost all is spent on kind B."""
+"""Shares that spend almost all of the budget on the slot of kind B."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rig:
-    """What is under attack; tests put in parts that break one rule each.
+    """What is attacked; tests put in parts that each break one rule.
 
     Attributes:
-        config: of the deployment.
-        agent: makes and remembers slots.
-        collector: takes and releases them.
+        config: the deployment's configuration.
+        agent: the class that makes and remembers slots.
+        collector: the class that takes and releases them.
     """
 
     config: BgtConfig
@@ -64,31 +64,31 @@ class Rig:
 
     @property
     def own(self) -> int:
-        """Items that each user rates: no more than a slot holds."""
+        """How many items each user rates: at most as many as a slot holds."""
         return own_items(self.config)
 
     @property
     def abreast(self) -> int:
-        """Users side by side, each with items of the top to themselves."""
+        """How many users take part in one deployment; each has items among the top items to themselves."""
         return self.config.top // self.own
 
 
 def audited_config(shares: tuple[float, float, float] = ReleaseConfig().shares) -> BgtConfig:
-    """All items are of the top, and ratings lie far from what is expected of them."""
+    """The audited configuration: all items are top items, and ratings lie far from their predictions."""
     items = ABREAST * OWN_ITEMS
     release = ReleaseConfig("gaussian", AUDITED_EPSILON, _DELTA, shares, pairs=OWN_ITEMS, top=items, factors=1)
     return BgtConfig("audit", items, scale=ScaleConfig(0.0, 1.0, 0.0), release=release)
 
 
 def own_items(config: BgtConfig) -> int:
-    """The number of items that an attacked user rates: with that many equal values, pairs reach 97 % of their bound."""
+    """How many items an attacked user rates: with this many equal values, pairs reach 97 % of their bound."""
     return min(OWN_ITEMS, config.release.pairs, config.top)
 
 
 def audited_rounds(config: BgtConfig) -> tuple[Round, ...]:
-    """Rounds at models under which every slot reaches its clip: of each user's items the first has a factor.
+    """The rounds, with models under which every slot reaches its clip: the first item of each user has a factor.
 
-    Every second item is rated as high as can be, and is expected below the scale; the others the other way round.
+    Every second item is rated as high as possible and predicted below the scale; the other items the other way round.
     """
     biases = np.where(_high(np.arange(config.items)), -1.0, 1.0)
     factor = (np.arange(config.items) % own_items(config) == 0).astype(np.float64)[:, None]
@@ -102,26 +102,26 @@ def _high(items: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 
 def users_of(rig: Rig, key: Key) -> list[RatingAgent]:
-    """The users abreast, before the first round."""
+    """All attacked users, before the first round."""
     return [rig.agent(rig.config, key.derive("user", user), _forgets) for user in range(rig.abreast)]
 
 
 def _forgets(answered: int) -> None:
-    """Nobody starts again here."""
+    """Keep what was answered: no user starts again here."""
 
 
 Answers = Sequence[Sequence[tuple[Slots, list[bytes]]]]
-"""Of each round, what is sent before everything is erased, and after."""
+"""For each round, what users send before everything is deleted, and after."""
 
 
 def answers_of(rig: Rig, key: Key, present: bool) -> Answers:
-    """What the users send in all rounds, rating before each answer or never."""
+    """What the users send in all rounds; ``present`` says whether they rate before each answer, or never."""
     users = users_of(rig, key)
     return [[_answers(users, asked, rig, present) for _ in range(2)] for asked in audited_rounds(rig.config)]
 
 
 def transcript(rig: Rig, key: Key | None, sent: Answers) -> list[Float64]:
-    """What is released in each round, flat; without a key, without noise."""
+    """What is released in each round, as flat arrays; without noise where ``key`` is None."""
     config = rig.config if key is not None else replace(rig.config, release=replace(rig.config.release, noise="exact"))
     nonce, released = fresh_nonce(), []
     for asked, answers in zip(audited_rounds(rig.config), sent, strict=True):
@@ -134,7 +134,7 @@ def transcript(rig: Rig, key: Key | None, sent: Answers) -> list[Float64]:
 
 
 def _answers(users: Sequence[RatingAgent], asked: Round, rig: Rig, present: bool) -> tuple[Slots, list[bytes]]:
-    """Everybody rates, answers and erases."""
+    """Let every user rate, answer and delete everything."""
     answers, scale = [], rig.config.scale
     for user, agent in enumerate(users):
         if present:
@@ -150,12 +150,12 @@ def _answers(users: Sequence[RatingAgent], asked: Round, rig: Rig, present: bool
 
 @lru_cache(maxsize=4)
 def _moves(config: BgtConfig) -> tuple[Float64, ...]:
-    """(users, cells) of each round: by how much each user of the product moves each cell, in deviations."""
+    """How far each user of the product moves each cell of each round, in deviations of its noise, (users, cells)."""
     found = []
     product = Rig(config)
     for number, moved in enumerate(transcript(product, None, answers_of(product, fresh_key(), True))):
         rows = np.zeros((product.abreast, len(moved)))
-        # What nobody rated is nobody's, and does not move.
+        # A cell that nobody rated has no owner and does not move.
         owners = np.minimum(_owners(audited_rounds(config)[number], config), product.abreast - 1)
         rows[owners, np.arange(len(moved))] = moved / deviations(config)[number]
         found.append(rows)
@@ -163,7 +163,7 @@ def _moves(config: BgtConfig) -> tuple[Float64, ...]:
 
 
 def _owners(asked: Round, config: BgtConfig) -> NDArray[np.int64]:
-    """Whose each cell is; of a pair the later item's, as the other cells of a user are not moved by others."""
+    """The owner of each cell; a pair belongs to its later item, as other users move none of a user's cells."""
     by_item = np.arange(config.items) // own_items(config)
     if asked.kind == "items":
         return np.concatenate((by_item, by_item))
@@ -171,7 +171,7 @@ def _owners(asked: Round, config: BgtConfig) -> NDArray[np.int64]:
 
 
 def slots_attack(rig: Rig) -> Attack:
-    """The likelihood ratio; see the module's docstring."""
+    """The likelihood ratio attack; see the module's docstring."""
     key = fresh_key()
     moves = _moves(rig.config)
     squares = sum((rows**2).sum(axis=1) for rows in moves)
@@ -187,7 +187,7 @@ def slots_attack(rig: Rig) -> Attack:
 
 
 def deviations(config: BgtConfig) -> Sequence[float]:
-    """Of the noise that each round ought to have, worked out apart from the product's own calibration."""
+    """The standard deviation that each round's noise must have, computed apart from the product's own calibration."""
     release = config.release
     bounds = (UNIT * release.clip, (UNIT * release.clip) ** 2 / 2**0.5, UNIT * release.factor_clip)
     return [
@@ -196,38 +196,38 @@ def deviations(config: BgtConfig) -> Sequence[float]:
 
 
 def stated_rho(config: BgtConfig) -> float:
-    """What the stated epsilon leaves room for, at half of delta."""
+    """The rho that the stated epsilon allows at half of delta."""
     release = config.release
     stated = Cost(epsilon_micro(release.epsilon), delta_units(release.delta))
     return ConcentratedFilter.for_cost(stated).rho_micro / 1e6
 
 
 def slots_family(config: BgtConfig) -> Family:
-    """Two normal laws, as far apart as all three releases together hold a user from null."""
+    """Two normal distributions, as far apart as all three releases together put a user and null."""
     apart = float(np.sqrt(np.mean(sum((rows**2).sum(axis=1) for rows in _moves(config)))))
-    # Epsilon is stated at half of delta.
+    # Epsilon is stated for half of delta.
     return of_rho(
         lambda other: gaussian_curve(apart * (other / stated_rho(config)) ** 0.5), float(config.release.delta) / 2
     )
 
 
 def audit_slots(rig: Rig) -> Run:
-    """A user against null, all that is released seen."""
+    """A user against null slots; the attacker sees everything that is released."""
     return lambda runs, false_alarm: attacked_slots(rig)(runs, false_alarm)
 
 
 def attacked_slots(rig: Rig) -> Attacked:
-    """`audit_slots`, made."""
+    """`audit_slots`, with the attack built."""
     return Attacked(slots_attack(rig), epoch_guarantee(rig.config).cost, slots_family(rig.config))
 
 
 def audit_paper() -> Run:
-    """The paper's form: did the client rate an item? It is there in every round; pseudo items are drawn anew."""
+    """The paper's form: did the client rate an item? Real items are in every round; pseudo items are drawn anew."""
     return partial(audit_attack, _ids_attack, row_guarantee().cost, None)
 
 
 def _ids_attack(present: bool, runs: int) -> Float64:
-    """Say yes where the item is among the ids of all `_SEEN_ROUNDS` rounds."""
+    """Answer yes where the item is among the ids of all `_SEEN_ROUNDS` rounds."""
     draw, seen = np.random.default_rng(), np.ones(runs, dtype=bool)
     for _ in range(0 if present else _SEEN_ROUNDS):
         pseudo = draw.integers(0, _ALL_ITEMS, (runs, PSEUDO), dtype=np.int16)
@@ -236,7 +236,7 @@ def _ids_attack(present: bool, runs: int) -> Float64:
 
 
 def audits() -> tuple[Audit, ...]:
-    """The rows of BGTplanner."""
+    """The audits of BGTplanner's slots and of the paper's form."""
     about = "a user against null, answering twice with everything erased between, all releases seen"
     whole, pairs = audited_config(), audited_config(_PAIRS)
     return (
@@ -256,6 +256,6 @@ def audits() -> tuple[Audit, ...]:
 
 
 def rows() -> tuple[Recipe, ...]:
-    """Every audit of the system."""
+    """Every audit of BGTplanner."""
     config = audited_config()
     return (*map(made, audits()), *fork_rows(config, audited_rounds(config)))

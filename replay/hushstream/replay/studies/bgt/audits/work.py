@@ -1,4 +1,4 @@
-"""The collector's work over nulls against slots that hold something, of each kind of slot."""
+"""Compares the collector's work on null slots with its work on slots that hold something, for each kind of slot."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hushstream.systems.bgt.slots import Slots, null_slots, packed_slots
 
 _ITEMS, _FACTORS = 400, 4
 _SMALL = 1 << 10
-"""Of the lattice: a slot of such values is within every clip."""
+"""A value in lattice units; a slot of such values is within every clip."""
 
 
 def works(slots: int = SLOTS) -> tuple[Work, ...]:
@@ -60,7 +60,7 @@ def _batch(system: BgtSystem, kind: Kind, number: int, slots: int, holds: Holds)
 
 
 def _slots(config: BgtConfig, kind: Kind, count: int) -> Slots:
-    """Slots with other items each, all their places used as far as there are items that the round asks for."""
+    """Slots that each hold other items, with all their places used as far as the round has items."""
     draw, slots = np.random.default_rng(1), null_slots(count, config)
     there = config.top if kind == "pairs" else config.items
     used = min(config.release.pairs, there)

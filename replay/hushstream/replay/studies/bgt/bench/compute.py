@@ -1,7 +1,7 @@
-"""How fast the collector takes slots and closes a round, and what a round weighs: rows for ``make bench``.
+"""How fast the collector takes slots and ends a round, and how large a round is: rows for ``make bench``.
 
-Rates are per second of the thread's CPU time, medians over rounds. Slots come from many users' columns; ids are counted
-once in both cases.
+Rates are per second of the thread's CPU time, medians over rounds. Slots come from the columns of many users. Every id
+is counted once, in batches and one by one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SINGLE = 2_000
 
 
 class _Rounds:
-    """Slots of each kind, and collectors for them."""
+    """Slots of each kind of round, and collectors for them."""
 
     def __init__(self, seed: int) -> None:
         world = tastes(users=USERS, items=ITEMS, ratings=RATINGS, seed=seed)
@@ -48,11 +48,11 @@ class _Rounds:
         self._key = seeded_key(seed, "collector")
 
     def collector(self, asked: Round) -> Collector:
-        """A round that nobody has answered yet."""
+        """A collector of a round that nobody has answered yet."""
         return Collector(asked, self.config, self._key, bgt_address(self.config, bgt_digest(self.config), bytes(32), 0))
 
     def batched(self, place: int) -> tuple[float, float]:
-        """Slots a second in one batch, and the seconds of the phase end."""
+        """Slots per second in one batch, and the seconds that the end of the round takes."""
         collector = self.collector(self.rounds[place])
         begin = time.thread_time()
         collector.take(self.slots[place], self.ids)
@@ -61,7 +61,7 @@ class _Rounds:
         return USERS / (taken - begin), time.thread_time() - taken
 
     def single(self) -> float:
-        """Slots of kind A a second, one at a time."""
+        """Slots of kind A per second, taken one at a time."""
         collector = self.collector(self.rounds[0])
         parts: list[tuple[Slots, list[bytes]]] = [
             (self.slots[0][place : place + 1], self.ids[place : place + 1]) for place in range(SINGLE)
@@ -76,7 +76,7 @@ def bgt_rows(progress: Progress, rounds: int = 5) -> list[BenchRow]:
     """Measure making, taking and sealing.
 
     Args:
-        progress: told what is being measured.
+        progress: called with what is being measured.
         rounds: repetitions; figures are medians over them.
     """
     progress("BGTplanner")

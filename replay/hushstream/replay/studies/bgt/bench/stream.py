@@ -1,8 +1,8 @@
-"""The stream's figures of BGTplanner: the collector's worker on an embedded broker.
+"""How fast the worker of BGTplanner's collector is on a stream with an embedded broker.
 
-A collector journals when a round ends and not before, so its pace shows between two ends: those of a short second round
-and of a third one that asks for slots of kind A again and has all of them. Everything lies on the log before the worker
-starts, so neither its start nor the producer is in it; the third round's noise is.
+A collector journals only when a round ends. So its rate is measured between two ends: that of a short second round, and
+that of a third one, which asks for slots of kind A again and gets all of them. Everything lies on the log before the
+worker starts, so the time of its start and of the producer is not included; the noise of the third round is.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class StreamSizes:
 
     Attributes:
         items: I.
-        ratings: of each user.
-        slots: of the round that is measured.
-        short: of each round before it.
+        ratings: how many each user has.
+        slots: how many the measured round has.
+        short: how many each round before it has.
     """
 
     items: int = ITEMS
@@ -61,12 +61,12 @@ def bgt_stream_rows(progress: Progress, rounds: int = 5, sizes: StreamSizes | No
     """Measure one collector's worker.
 
     Args:
-        progress: told what is being measured.
+        progress: called with what is being measured.
         rounds: figures are medians over them.
-        sizes: of the runs; None for those that figures are stated for.
+        sizes: how large the runs are; None: the sizes for which targets are stated.
 
     Raises:
-        BenchFailed: the worker ended, or stopped to go on.
+        BenchFailed: the worker ended, or made no more progress.
     """
     return asyncio.run(_measure(progress, rounds, sizes or StreamSizes()))
 
@@ -95,7 +95,7 @@ def _slots(sizes: StreamSizes, config: BgtConfig) -> Slots:
 
 
 def _log(config: BgtConfig, digest: bytes, sizes: StreamSizes, slots: Slots) -> Iterator[bytes]:
-    """Three rounds as raters would write them."""
+    """The log of three rounds, as raters would write it."""
     model = Model(np.zeros(config.items), np.zeros((config.items, 0)))
     top = np.arange(config.top, dtype=np.int64)
     few = null_slots(sizes.short, config)
@@ -119,7 +119,7 @@ def _prepared(folder: Path, config: BgtConfig) -> System:
 
 
 async def _rate(folder: Path, sizes: StreamSizes, config: BgtConfig, slots: Slots) -> tuple[float, float]:
-    """Slots per second of the clock, and of the worker's CPU time."""
+    """Slots per second of the clock, and per second of the worker's CPU time."""
     system = _prepared(folder / "deployment", config)
     async with embedded_broker(folder) as bootstrap:
         connection = Connection(bootstrap, "bench.")

@@ -1,15 +1,15 @@
-"""The paper's form: federated matrix factorisation, each row of each client's update noised, and its schedules.
+"""The paper's form: federated matrix factorisation where each row of a client's update is noised, and its schedules.
 
-A client uploads the ids of its items in clear, with pseudo items among them, and for each a row: the gradient of the
-item's factors and bias, clipped by itself to `CLIP` and noised at the round's full level. The server averages rows by
-item. In each round the test error is measured exactly and given to the planner. Half of the ratings are there at the
-start, the others come evenly.
+A client uploads the ids of its items in clear, with pseudo items among them. For each item it uploads a row: the
+gradient of the item's factors and bias, clipped to `CLIP` separately and noised at the round's full level. The server
+averages rows by item. In each round the test error is measured exactly and given to the planner. Half of the ratings
+are there at the start; the others come evenly.
 
-What that promises: nothing finite, since ids and rewards leave as they are. If both were hidden, a row would cost the
-schedule's rho (3.19 of zCDP for epsilon 10 at delta e^-5, as the paper counts it), and a client as many times that as
-it has rows. `row_guarantee` says so.
+This promises nothing finite, because ids and rewards leave in clear. If both were hidden, a row would cost the
+schedule's rho (3.19 of zCDP for epsilon 10 at delta e^-5, as the paper counts it), and a client would cost that times
+its number of rows. `row_guarantee` says so.
 
-The noise is drawn for an item's sum over clients at once: sums of independent normal draws are normal, and a sum of n
+The noise is drawn at once for an item's sum over clients: sums of independent normal draws are normal, and a sum of n
 Laplace draws is the difference of two gamma draws of shape n.
 """
 
@@ -38,11 +38,11 @@ SCHEDULES: tuple[Schedule, ...] = (
 Law = Literal["gaussian", "laplace"]
 
 ROUNDS, LEAST_ROUNDS = 100, 70
-"""T, and how few rounds the highest level would leave."""
+"""T, and how few rounds remain if every round has the highest level."""
 
 EPSILON = 10.0
 PAPER_DELTA = math.exp(-5)
-"""As the paper prints it."""
+"""Delta as the paper prints it."""
 
 FACTORS, CLIP = 8, 0.1
 PSEUDO = 50
@@ -58,10 +58,10 @@ class PaperTask:
     """One run.
 
     Attributes:
-        world: by name.
+        world: name of the world.
         schedule: see `SCHEDULES`.
-        law: of the noise.
-        seed: of split, noise and choices.
+        law: distribution of the noise.
+        seed: seed of split, noise and choices.
         rounds: T.
         data_dir: see `hushstream.replay.datasets.store.locate`.
     """
@@ -76,12 +76,12 @@ class PaperTask:
 
 @dataclass(frozen=True, slots=True)
 class PaperPlayed:
-    """What came of a run.
+    """The outcome of a run.
 
     Attributes:
-        rmse, f1, balanced: of the last model.
-        rounds: that were played before the budget ended.
-        chances: least and largest probability that the planner gave a level; (0, 0) without one.
+        rmse, f1, balanced: scores of the last model.
+        rounds: how many rounds were played before the budget ended.
+        chances: smallest and largest probability that the planner gave a level; (0, 0) without a planner.
     """
 
     rmse: float
@@ -92,12 +92,12 @@ class PaperPlayed:
 
 
 def play_paper(task: PaperTask) -> PaperPlayed:
-    """Run it."""
+    """Play one run."""
     return _Run(task, make_world(task.world, task.data_dir).split(task.seed)).play()
 
 
 def total_rho(epsilon: float = EPSILON, delta: float = PAPER_DELTA) -> float:
-    """The zCDP that the paper's accountant leaves room for; found by halving."""
+    """The zCDP (rho) that the paper's accountant allows; found by bisection."""
     units, low, high = int(DELTA_ONE * delta), 0, 1 << 40
     while high - low > 1:
         middle = (low + high) // 2
@@ -106,7 +106,7 @@ def total_rho(epsilon: float = EPSILON, delta: float = PAPER_DELTA) -> float:
 
 
 def row_guarantee() -> Guarantee:
-    """What the paper's form promises: nothing."""
+    """What the paper's form guarantees: nothing."""
     nothing = Cost(0, DELTA_ONE)
     return Guarantee(
         mechanism="rows of clients' updates, each clipped and noised by itself; ids and rewards in clear",
@@ -133,7 +133,7 @@ class _Run:
     def __init__(self, task: PaperTask, split: Split) -> None:
         world = split.world
         self._task, self._split, self._world = task, split, world
-        # Of all schedules alike, so that what tells them apart is not the noise.
+        # All schedules use the same draws, so their results do not differ by noise.
         self._draw = Draws(task.seed, "bgt-paper").generator()
         self._choices = Draws(task.seed, "bgt-paper-choices").generator()
         order = self._draw.permutation(split.earlier)
@@ -147,7 +147,7 @@ class _Run:
         self._spent = 0.0
 
     def play(self) -> PaperPlayed:
-        """All rounds that the budget allows."""
+        """Play all rounds that the budget allows."""
         levels = np.linspace(1, ROUNDS / LEAST_ROUNDS, LEVELS) / self._task.rounds
         sign = "mended" if self._task.schedule == "planner, mended" else "printed"
         planner = Planner(levels, self._task.rounds, self._world.user_count, sign, self._task.seed)  # type: ignore[arg-type]
@@ -170,7 +170,7 @@ class _Run:
         return PaperPlayed(*self._error(), done, ends)
 
     def _share(self, number: int, level: int, levels: Float64) -> float:
-        """What a round costs of the total."""
+        """The share of the total budget that a round costs."""
         rounds, schedule = self._task.rounds, self._task.schedule
         if schedule == "even-82":
             return float(levels.mean())
@@ -185,7 +185,7 @@ class _Run:
         return 1 / rounds
 
     def _there(self, number: int) -> int:
-        """How many ratings have come."""
+        """How many ratings have arrived by a round."""
         half = len(self._users) // 2
         return half + (len(self._users) - half) * number // self._task.rounds
 
@@ -201,14 +201,14 @@ class _Run:
         self._learn_alone(users, items, error)
         uploads = np.bincount(items, minlength=len(self._bias)) + np.bincount(pseudo.ravel(), minlength=len(self._bias))
         sums = np.stack([np.bincount(items, column, len(self._bias)) for column in rows.T], axis=1)
-        # A pseudo item's row is noise about nothing: it hides which item is real, and weighs like one.
+        # A pseudo item's row is pure noise: it hides which item is real, but counts in the average like a real one.
         noised = sums + self._noise(share, clip, uploads)
         step = _STEP * noised / np.maximum(uploads, 1)[:, None]
         self._item += step[:, :-1]
         self._bias += step[:, -1]
 
     def _learn_alone(self, users: Int64, items: Int64, error: Float64) -> None:
-        """A client's own offset and factors stay with it: one step along its mean gradient."""
+        """Move each client's own offset and factors one step along its mean gradient; they never leave it."""
         rated = np.maximum(np.bincount(users, minlength=len(self._own)), 1)
         own = np.bincount(users, error, len(self._own)) / rated
         columns = [np.bincount(users, error * self._item[items, place], len(rated)) for place in range(FACTORS)]
@@ -222,13 +222,13 @@ class _Run:
         if self._task.law == "gaussian":
             deviation = clip / math.sqrt(2 * share * self._total)
             return np.asarray(self._draw.standard_normal(shape) * (deviation * np.sqrt(uploads))[:, None])
-        # By the L2 clip, as the paper's own comparison has it; epsilon would ask for the root of the row's length more.
+        # The scale uses the L2 clip, as the paper's comparison does; epsilon needs sqrt(row length) times as much.
         scale = clip / (share * self._total)
         times = np.broadcast_to(np.maximum(uploads, 1e-9)[:, None], shape)
         return np.asarray(scale * (self._draw.gamma(times) - self._draw.gamma(times)))
 
     def _context(self, number: int, pseudo: Int64) -> Float64:
-        """The largest singular values of who uploaded what, over the largest."""
+        """The largest singular values of the matrix of who uploaded what, divided by the largest one."""
         count = self._there(number)
         rows = np.concatenate((self._users[:count], np.repeat(np.arange(len(pseudo)), PSEUDO)))
         columns = np.concatenate((self._items[:count], pseudo.ravel()))

@@ -3,10 +3,10 @@
 *Predictor* (equations 4, 5): a Gaussian process over [level, context] with the kernel (1 - alpha)^(|t - t'| / 2)
 exp(-|z - z'|^2 / (2 s^2)); the paper prints the distance without its square, which is no kernel of that name.
 
-*Constrainer* (equations 6 to 8): one dual variable, as all clients have one budget; mirror descent under negative
-entropy, so it is multiplied by exp(-step x gradient) and cut at Lambda. As printed, equation 11 adds the price of a
-level to its score: spending is rewarded, and since every level costs at least an even share the dual falls to nothing.
-``mended`` turns both signs.
+*Constrainer* (equations 6 to 8): one dual variable, because all clients have the same budget. Mirror descent under
+negative entropy multiplies it by exp(-step x gradient); it is capped at Lambda. As printed, equation 11 adds the price
+of a level to its score. So spending is rewarded, and since every level costs at least an even share the dual falls to
+nothing. With ``mended``, both signs are turned round.
 
 *Allocator* (equations 12, 13): inverse gap weighting, gamma = 2 sqrt(A T / ((U + 2) ln T)).
 
@@ -28,11 +28,11 @@ Sign = Literal["printed", "mended"]
 
 LEVELS = 5
 EACH = 5
-"""T0, rounds with each level at the start."""
+"""T0, how many rounds each level gets at the start."""
 
 LENGTH, FADING = 0.2, 0.001
 _NOISE = 1e-4
-"""Variance of a reward about what is predicted; the paper names none."""
+"""Variance of a reward around its prediction; the paper names none."""
 
 
 class Planner:
@@ -45,8 +45,8 @@ class Planner:
             levels: shares of the total that a round may cost, rising.
             rounds: T.
             clients: U.
-            sign: see the module.
-            seed: of its choices.
+            sign: ``printed`` or ``mended``; see the module.
+            seed: seed of its choices.
         """
         self.levels, self._rounds, self._clients = np.array(levels), rounds, clients
         self._sign = 1.0 if sign == "printed" else -1.0
@@ -58,7 +58,7 @@ class Planner:
         self.probabilities: list[Float64] = []
 
     def choose(self, context: Float64) -> int:
-        """The number of a level: each in turn, then at random, then by scores."""
+        """Choose a level and return its number: each level in turn at first, then at random, then by scores."""
         done, count = len(self._rewards), len(self.levels)
         if done < count * EACH:
             return done // EACH
@@ -72,7 +72,7 @@ class Planner:
         return int(self._draw.choice(count, p=chances))
 
     def learn(self, level: int, context: Float64, reward: float) -> None:
-        """Take what a round brought."""
+        """Take in the reward of a round."""
         self._inputs.append(self._input(level, context))
         self._rewards.append(reward)
         if self._radius > 0:
@@ -82,11 +82,11 @@ class Planner:
             self._dual = min(self._radius, self._dual * math.exp(-step * gradient))
 
     def _over(self, level: int) -> float:
-        """An even share less what the level costs."""
+        """An even share of the budget minus what the level costs."""
         return 1 / self._rounds - float(self.levels[level])
 
     def _scores(self, context: Float64) -> Float64:
-        """Equation 11, whose price is in the total's unit: Lambda is per unit of epsilon, and all of it is one."""
+        """Equation 11, with prices as shares of the total; Lambda is per unit of epsilon, and the total is one unit."""
         scores = [self._predict(level, context) for level in range(len(self.levels))]
         over = np.array([self._over(level) for level in range(len(self.levels))])
         return np.array(scores) - self._sign * over * self._dual
@@ -104,7 +104,7 @@ class Planner:
         return np.concatenate(([level / max(1, len(self.levels) - 1)], context))
 
     def _predict(self, level: int, context: Float64) -> float:
-        """Equation 5."""
+        """Equation 5: the predicted reward."""
         known = np.array(self._inputs)
         now, times = len(known), np.arange(float(len(known)))
         between = self._kernel(known, known, times[:, None] - times)
@@ -118,7 +118,7 @@ class Planner:
         return np.asarray((1 - FADING) ** (np.abs(apart) / 2) * np.exp(-squares / (2 * LENGTH**2)))
 
     def _estimate(self) -> float:
-        """Lambda of equations 9 and 10: T / total (OPT + M), the total being one."""
+        """Lambda of equations 9 and 10: T / total (OPT + M), where the total is one."""
         recent = self._rewards[-EACH:]
         predicted = [float(np.mean(self._rewards))] * EACH
         error = float(np.mean((np.array(recent) - predicted) ** 2))

@@ -28,7 +28,7 @@ LEVEL_PENS = {
 
 
 def draw_three_slots(rows: Sequence[Row], sheet: Sheet) -> None:
-    """RMSE against epsilon, a panel for each world, with levels that have none."""
+    """Draw RMSE against epsilon, one panel for each world, with horizontal lines for forms without an epsilon."""
     worlds = list(dict.fromkeys(row["world"] for row in rows))
     panels = sheet.panels(len(worlds), height=320)
     for axes, world in zip(panels, worlds, strict=True):
@@ -48,7 +48,7 @@ def draw_three_slots(rows: Sequence[Row], sheet: Sheet) -> None:
 
 
 def draw_lost(rows: Sequence[Row], sheet: Sheet) -> None:
-    """RMSE against the share of slots that are lost."""
+    """Draw RMSE against the share of slots that are lost."""
     (axes,) = sheet.panels(height=320)
     shares = [{**row, "share": 100 * row["lost"]} for row in rows]
     line(axes, shares, "share", "rmse", Pen(GREEN, "-", "D"), "three slots")
@@ -57,7 +57,7 @@ def draw_lost(rows: Sequence[Row], sheet: Sheet) -> None:
 
 
 def draw_poisoning(rows: Sequence[Row], sheet: Sheet) -> None:
-    """How far an item moves against how many clients are malicious."""
+    """Draw how far an item moves against the number of malicious clients."""
     (axes,) = sheet.panels(height=320)
     line(axes, rows, "malicious", "moved", Pen(RED, "-", "o"), "an item's bias, median over items")
     axes.set(xlabel="Malicious clients", ylabel="Moved by, on a scale from 0 to 1")
@@ -82,7 +82,7 @@ def draw_table(rows: Sequence[Row], sheet: Sheet) -> None:
 
 
 def draw_schedules(rows: Sequence[Row], sheet: Sheet) -> None:
-    """Differences of schedules to an even one, at equal rho."""
+    """Draw how each schedule differs from an even one, at equal rho."""
     shown = [row for row in rows if row["schedule"] != "even"]
     (axes,) = sheet.named_rows([f"{row['world']}, {row['schedule']}" for row in shown])
     low = [row["difference"] - row["difference_low"] for row in shown]

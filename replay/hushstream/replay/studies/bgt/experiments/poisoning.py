@@ -1,7 +1,8 @@
-"""How far malicious clients can move an item, if each sends the largest slot against it.
+"""How far malicious clients can move an item if each of them sends the largest possible slot against it.
 
-A malicious slot is of norm C like any other, so it adds at most C to the item's residual sum. It does so with the least
-count, since a count draws a bias back to the middle. Measured without noise, which no client decides about.
+A malicious slot has norm C like any other, so it adds at most C to the item's residual sum. It adds as little as
+possible to the item's count, since a count pulls the bias back to the middle. It is measured without noise, because no
+client decides about the noise.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ class PoisonTask:
     """One run.
 
     Attributes:
-        world: by name.
-        malicious: clients.
-        seed: of the split.
-        targets: items that are attacked, one after the other: those of most ratings.
+        world: name of the world.
+        malicious: how many clients are malicious.
+        seed: seed of the split.
+        targets: how many items are attacked, one after the other, from the most rated one on.
         data_dir: see `hushstream.replay.datasets.store.locate`.
     """
 
@@ -48,7 +49,7 @@ class PoisonTask:
 
 
 def poisoned(task: PoisonTask) -> tuple[Float64, Float64]:
-    """By how much biases of attacked items fall, and their weighed counts without the attack, (targets,) each."""
+    """How far the biases of attacked items fall, and the items' weighed counts without the attack, (targets,) each."""
     world = make_world(task.world, task.data_dir).without_features()
     slots = Task(task.world, "items", None, task.seed)
     config = configuration(slots, world)
@@ -71,7 +72,7 @@ def poisoned(task: PoisonTask) -> tuple[Float64, Float64]:
 
 
 def malicious_slots(honest: Slots, count: int, target: int, config: BgtConfig) -> Slots:
-    """The slots with the first ones replaced: all of the clip against one item."""
+    """The slots with the first ``count`` replaced: each puts all of its clip against one item."""
     items, values, weights = honest.items.copy(), honest.values.copy(), honest.weights.copy()
     items[:count], values[:count], weights[:count] = NOTHING, 0, 0
     items[:count, 0] = target
@@ -80,7 +81,7 @@ def malicious_slots(honest: Slots, count: int, target: int, config: BgtConfig) -
 
 
 def run(quick: bool, progress: Progress | None = None, data_dir: str | None = None) -> Findings:
-    """Attack the most rated items, one after the other, with ever more clients."""
+    """Attack the most rated items, one after the other, with a growing number of clients."""
     world, seeds = ("tastes", (0, 1)) if quick else ("ml-100k", SEEDS)
     tasks = [PoisonTask(world, malicious, 0, 3 if quick else 20, data_dir) for malicious in MALICIOUS]
     played = play_all(poisoned, [replace(task, seed=seed) for task in tasks for seed in seeds], NAME, progress)

@@ -1,13 +1,13 @@
-"""Whether a schedule of the budget matters: gradient rounds with user-level noise, at equal rho, under five schedules.
+"""Whether the schedule of a budget matters: gradient rounds with user-level noise, at equal rho, under five schedules.
 
-A round: each user sends the residuals of their ratings at the published biases, clipped as one vector; the server adds
-noise, and takes a step along the sum over the item's count. One part of rho is for noised counts beforehand, `COUNTS`.
-A planner's reward is the fall of the users' own squared error; ``charged`` it is noised too, out of `REWARDS` of each
-round's rho; ``free`` it leaves exact, which no guarantee covers.
+In a round each user sends the residuals of their ratings at the published biases, clipped as one vector. The server
+adds noise, and takes a step along the sum divided by the item's count. A part of rho, `COUNTS`, pays for noised counts
+beforehand. A planner's reward is the decrease of the users' own squared error. With ``charged`` the reward is noised
+too, and paid by the part `REWARDS` of each round's rho. With ``free`` it is exact, which no guarantee covers.
 
 Why there is nothing to plan on static data: where clips do not bind, round t sees R_t = S - N b_t plus noise of
-variance C^2 / (2 rho_t), so each gives an estimate R_t + N b_t of the same S, and all of them together, weighted by
-precision, one of variance C^2 / (2 sum rho_t) whatever the split.
+variance C^2 / (2 rho_t). So each round gives an estimate R_t + N b_t of the same S. All of them together, weighted by
+precision, give one of variance C^2 / (2 sum rho_t), however the budget is split.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ COUNTS, REWARDS = 0.3, 0.1
 _EPSILON = 10.0
 _STEP = 0.3
 _CLIP = 0.25
-"""Of residuals scaled as counts are: a user's mean square is some .04, so few are clipped."""
+"""Clip of residuals that are scaled as counts are: a user's mean square is about .04, so few are clipped."""
 
 _RATING, _BIAS = 0.04, 0.01
 """Variances of a rating and of a bias."""
@@ -60,11 +60,11 @@ class Task:
     """One run.
 
     Attributes:
-        world: by name.
+        world: name of the world.
         schedule: see `SCHEDULES`.
-        seed: of split, noise and choices.
+        seed: seed of split, noise and choices.
         rounds: T.
-        epsilon: of a user, all rounds.
+        epsilon: what all rounds together cost a user.
         data_dir: see `hushstream.replay.datasets.store.locate`.
     """
 
@@ -77,7 +77,7 @@ class Task:
 
 
 def play_rounds(task: Task) -> float:
-    """RMSE of the last biases."""
+    """Play a run and return the RMSE of its last biases."""
     world = make_world(task.world, task.data_dir).without_features()
     config = configuration(SlotTask(task.world, "items", task.epsilon, task.seed), world)
     split = world.split(task.seed)
@@ -108,11 +108,11 @@ def play_rounds(task: Task) -> float:
 
 
 _START = 0.05
-"""What users' mean squared error is taken to be before anything was measured."""
+"""The users' mean squared error that is assumed before anything was measured."""
 
 
 def _counts(items: Int64, each: Int64, count: int, rho: float, draw: np.random.Generator) -> Float64:
-    """Counts of items, each user's ones scaled to norm 1, with noise."""
+    """Noised counts of items; each user's counts are scaled to norm 1."""
     scaled = np.repeat(1 / np.sqrt(np.maximum(each, 1)), each)
     noised = np.bincount(items, scaled, count) + draw.standard_normal(count) / math.sqrt(2 * rho)
     return np.maximum(noised, 0.0)
@@ -121,9 +121,9 @@ def _counts(items: Int64, each: Int64, count: int, rho: float, draw: np.random.G
 def _step(
     rest: Float64, known: Ratings, counts: Float64, rho: float, clip: float, draw: np.random.Generator
 ) -> Float64:
-    """How biases move: sums of clipped residuals with noise, over counts, shrunk by how little they tell."""
+    """The step of the biases: noised sums of clipped residuals divided by counts, shrunk where counts are small."""
     each = np.maximum(known.counts, 1)
-    # Scaled as counts are, so that a sum over a count is a mean; then clipped, which only few are.
+    # Scaled as counts are, so that a sum over a count is a mean; then clipped, which few are.
     values = rest / np.sqrt(each)[known.owners]
     norms = np.sqrt(known.sums(values**2))
     bound = clip * _CLIP
@@ -134,14 +134,14 @@ def _step(
 
 
 def _reward(rest: Float64, known: Ratings, rho: float, draw: np.random.Generator) -> float:
-    """Mean squared error, each user's cut to 1; noised where it is charged."""
+    """Mean squared error with each user's cut to 1; noised where the reward is charged."""
     each = np.minimum(1.0, known.sums(rest**2) / np.maximum(known.counts, 1))
     noise = draw.standard_normal() / math.sqrt(2 * rho) if rho else 0.0
     return float((each.sum() + noise) / known.users)
 
 
 def _share(task: Task, number: int, level: int, levels: Float64, draw: np.random.Generator) -> float:
-    """What a round costs of what is left after counts."""
+    """The share of the rho left after counts that a round costs."""
     place = (number + 0.5) / task.rounds
     return {
         "even": lambda: 1 / task.rounds,
@@ -152,14 +152,14 @@ def _share(task: Task, number: int, level: int, levels: Float64, draw: np.random
 
 
 def _promised(task: Task) -> Row:
-    """What a schedule promises; one that learns from exact rewards promises nothing."""
+    """What a schedule guarantees; one that learns from exact rewards guarantees nothing."""
     if task.schedule == "planner, free":
         return {"marks": f"{NOT_PRIVATE}; {REPRODUCIBLE}", "private_as_stated": False}
     return promised(SlotTask(task.world, "items", task.epsilon, 0, data_dir=task.data_dir))
 
 
 def run(quick: bool, progress: Progress | None = None, data_dir: str | None = None) -> Findings:
-    """Play all schedules; differences are to the even one under the same seed."""
+    """Play all schedules; differences are to the even schedule under the same seed."""
     worlds, seeds, rounds = (("tastes",), (0, 1), 8) if quick else (("filmtrust", "ml-100k"), _SEEDS, ROUNDS)
     tasks = [Task(world, schedule, 0, rounds, data_dir=data_dir) for world in worlds for schedule in SCHEDULES]
     played = play_all(play_rounds, [replace(task, seed=seed) for task in tasks for seed in seeds], NAME, progress)
@@ -189,7 +189,7 @@ def run(quick: bool, progress: Progress | None = None, data_dir: str | None = No
 
 
 def targets(rows: Sequence[Row]) -> list[BenchRow]:
-    """No schedule is worth more than a thousandth."""
+    """No schedule differs from the even one by more than .002."""
     return [
         at_most(f"{row['world']}, {row['schedule']} against even", [abs(row["difference"])], "RMSE", 0.002)
         for row in rows

@@ -130,7 +130,7 @@ def _sound_rows(
 
 
 def targets(rows: Sequence[Row]) -> list[BenchRow]:
-    """What of the paper's table comes out, and what does not."""
+    """Which results of the paper's table are reproduced, and which are not."""
     found = []
     for world in WORLDS:
         planner, random, even, shorter = (

@@ -30,7 +30,7 @@ LOST_TITLE = "Slots that never arrive"
 
 LOST = (0.0, 0.2, 0.5, 0.9)
 LOST_AIMS = {0.2: 0.1872, 0.5: 0.1892, 0.9: 0.1960}
-"""Of MovieLens-100K with features at epsilon 10."""
+"""RMSE to reach on MovieLens-100K with features at epsilon 10, by the share of slots that are lost."""
 
 SLOT_A = {"filmtrust": {10.0: 0.240, 1.0: 0.243}, "ml-100k": {10.0: 0.193, 1.0: 0.204}}
 MARGIN = {"filmtrust": 0.003, "ml-100k": 0.015}
@@ -60,7 +60,7 @@ def run(quick: bool, progress: Progress | None = None, data_dir: str | None = No
 
 
 def run_lost(quick: bool, progress: Progress | None = None, data_dir: str | None = None) -> Findings:
-    """Play one configuration with ever more slots lost."""
+    """Play one configuration with a growing share of slots lost."""
     world, seeds, lost = ("tastes", (0, 1), (0.0, 0.5)) if quick else ("ml-100k", SEEDS, LOST)
     tasks = [Task(world, "three", 10.0, 0, not quick, share, data_dir=data_dir) for share in lost]
     played = play_all(play, _seeded(tasks, seeds), LOST_NAME, progress)
@@ -106,7 +106,7 @@ def _row(task: Task, played: Mapping[Task, Played], seeds: Sequence[int]) -> Row
 
 
 def targets(rows: Sequence[Row]) -> list[BenchRow]:
-    """The figures that were asked for."""
+    """Compare the results with the figures to reach."""
     found: list[BenchRow] = []
     for world, aims in SLOT_A.items():
         for epsilon, most in aims.items():
@@ -127,7 +127,7 @@ def targets(rows: Sequence[Row]) -> list[BenchRow]:
 
 
 def lost_targets(rows: Sequence[Row]) -> list[BenchRow]:
-    """What is left when slots are lost."""
+    """Compare the results with lost slots with the figures to reach."""
     return [
         within(f"ml-100k, {lost:.0%} of slots lost", float(pick(rows, lost=lost)["rmse"]), aim, 0.003)
         for lost, aim in LOST_AIMS.items()

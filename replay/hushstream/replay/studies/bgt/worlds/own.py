@@ -9,8 +9,9 @@
     delimiter: ","           of a CSV file
     public: true             whether exact figures may be shown
 
-Which items there are is public and so is named here, never taken from the rows; for data marked public it may be left
-out. Of a pair that is there twice the last rating stands. An error names the row and the column, never the value.
+Which items exist is public, so it is named here and never taken from the rows; for data marked public it may be left
+out. If a pair of user and item is there twice, the last rating counts. An error names the row and the column, never the
+value.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ class RatingMapping:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Every column that is needed."""
+        """Names of all columns that the table must have."""
         return self.user, self.item, self.rating
 
 
 def load_ratings(table: Table, mapping: RatingMapping | Mapping[str, Any] | str | Path) -> RatingWorld:
-    """Read ratings, in their order.
+    """Read ratings, in the order of the rows.
 
     Args:
         table: a data frame, or the path of a file: ``.parquet`` or ``.pq``; anything else is CSV.
@@ -88,7 +89,7 @@ def own_ratings(*, file: Table, mapping: str | Mapping[str, Any]) -> RatingWorld
 
     Args:
         file: the ratings, or a data frame of them.
-        mapping: what is public about them, as a file or as its keys and values; see the module.
+        mapping: what is public about the ratings, as a file or as its keys and values; see the module.
 
     Raises:
         LogError: file, mapping or a value is not as expected.

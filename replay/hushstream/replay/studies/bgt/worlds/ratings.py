@@ -1,8 +1,8 @@
-"""Ratings of users as worlds: FilmTrust, MovieLens-100K, and a simulated one with factors.
+"""Worlds of ratings: FilmTrust, MovieLens-100K, and a simulated one with factors.
 
-Ratings stand on 0 to 1. FilmTrust: (r - .5) / 3.5, and of its users those that are in the network of trust, as the
-paper has them (18,662 ratings). MovieLens: r / 5; public features of a film are its genres over the root of their
-number, and (1995 - year) / 20 cut to -.2 and 2.5.
+Ratings are scaled to 0 to 1. FilmTrust: (r - .5) / 3.5, for the users who are in the network of trust, as in the paper
+(18,662 ratings). MovieLens: r / 5. The public features of a film are its genres divided by the root of their number,
+and (1995 - year) / 20 cut to -.2 and 2.5.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RatingWorld:
     """All ratings of a population.
 
     Attributes:
-        name: of dataset and variant.
+        name: name of dataset and variant.
         users: (n,) from 0, in the order in which ratings came.
         items: (n,) from 0.
         values: (n,) from 0 to 1.
@@ -56,30 +56,30 @@ class RatingWorld:
 
     @property
     def item_count(self) -> int:
-        """I."""
+        """I, the number of items."""
         return len(self.features)
 
     def without_features(self) -> RatingWorld:
-        """The same ratings, nothing known of items."""
+        """The same ratings without features of items."""
         none = np.zeros((self.item_count, 0))
         return RatingWorld(self.name, self.users, self.items, self.values, none, self.user_count, self.public)
 
     def split(self, seed: int) -> Split:
-        """Four fifths of the ratings at random to learn from, the others to judge by."""
+        """Split at random: four fifths of the ratings to learn from, the others for the evaluation."""
         order = Draws(seed, "bgt-split").generator().permutation(len(self.users))
         later, earlier = np.split(order, [len(order) // _TEST_PART])
-        # In the order in which they came: of a pair that was rated twice the last one stands.
+        # Both stay in the order in which ratings came: if a pair was rated twice, the last rating counts.
         return Split(self, np.sort(earlier), np.sort(later))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Split:
-    """Ratings to learn from and to judge by.
+    """Ratings to learn from, and ratings for the evaluation.
 
     Attributes:
-        world: whose.
+        world: the world that was split.
         earlier: which ratings users have on their devices.
-        later: which are asked for.
+        later: which ratings are predicted.
     """
 
     world: RatingWorld
@@ -87,14 +87,14 @@ class Split:
     later: Int64 = field(repr=False)
 
     def known(self, config: BgtConfig) -> Ratings:
-        """What lies on the devices."""
+        """The ratings on the devices."""
         world, rows = self.world, self.earlier
         values = config.scale.lowest + world.values[rows] * (config.scale.highest - config.scale.lowest)
         return ratings_of(world.users[rows], world.items[rows], values, config, world.user_count)
 
 
 UNIT_SCALE = ScaleConfig(0.0, 1.0)
-"""Ratings of worlds stand on it."""
+"""The scale of the ratings of worlds."""
 
 
 def filmtrust(*, data_dir: str | None = None) -> RatingWorld:
@@ -141,7 +141,7 @@ def _ml_100k(folder: Path) -> RatingWorld:
 
 
 def _years(path: Path) -> Int64:
-    """Of films, from the end of their date; `_LATEST` where none is given."""
+    """The year of each film, from the end of its date; `_LATEST` where no date is given."""
     dates = [line.split("|")[2] for line in _lines(path)]
     return np.array([int(date[-4:]) if date[-4:].isdecimal() else _LATEST for date in dates])
 
@@ -154,10 +154,10 @@ def tastes(
     Args:
         users: U.
         items: I.
-        ratings: of each user, at most a fifth of the items.
-        factors: of the tastes.
-        strength: deviation of a rating by tastes.
-        seed: of everything.
+        ratings: how many each user gives, at most a fifth of the items.
+        factors: how many tastes there are.
+        strength: standard deviation of a rating due to tastes.
+        seed: seed of everything.
 
     Raises:
         WorldError: an option is out of range.
@@ -168,7 +168,7 @@ def tastes(
     require_number("tastes", "factors", factors, 0, 16)
     draw = Draws(seed, "bgt-tastes").generator()
     popularity = -np.log(np.arange(items) + 10.0)
-    # The largest of popularity plus Gumbel noise: a draw without replacement.
+    # The largest values of log popularity plus Gumbel noise give a draw without replacement.
     keys = popularity + draw.gumbel(size=(users, items))
     chosen = np.argpartition(-keys, ratings, axis=1)[:, :ratings]
     likes = draw.standard_normal((users, factors)) @ draw.standard_normal((factors, items)) / max(1, factors) ** 0.5
@@ -185,10 +185,10 @@ WORLDS: Mapping[str, Callable[..., RatingWorld]] = {"filmtrust": filmtrust, "ml-
 
 
 def make_world(name: str, data_dir: str | None = None) -> RatingWorld:
-    """A world by name.
+    """A world by its name.
 
     Raises:
-        WorldError: there is none.
+        WorldError: no world has this name.
     """
     if name not in WORLDS:
         raise WorldError(f"world: expected one of {', '.join(WORLDS)}, got {name!r}")

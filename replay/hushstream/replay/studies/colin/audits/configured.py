@@ -28,18 +28,18 @@ from hushstream.systems.colin.release import epoch_guarantee, local_reward_of, p
 from hushstream.systems.colin.rows import Rows
 
 _ALONE = 3
-"""So many counters that stand alone take as long as a group of digit trees."""
+"""An audit of this many counters that stand alone takes as long as one of a group of digit trees."""
 
 
 _WIDE = 50
-"""For each full group of this many features, the estimated time of an audit grows by the same amount."""
+"""The estimated time of an audit grows by the same amount for each full group of this many features."""
 
 
 def audit_config(config: CollaborativeConfig, runs: int, false_alarm: float) -> AuditReport:
     """Attack what a configuration releases.
 
     Raises:
-        HushstreamError: its release adds no noise, or so many runs of it take too long.
+        HushstreamError: its release adds no noise, or the asked number of runs takes too long.
     """
     release, bounds = config.release, config.features
     if release.mechanism == "exact":
@@ -47,7 +47,7 @@ def audit_config(config: CollaborativeConfig, runs: int, false_alarm: float) -> 
             "audit: expected a release.mechanism that adds noise, got exact, which promises nothing and is for public "
             "data alone"
         )
-    # How often a step is released does not shape its noise; one row a step leaves room for more users.
+    # How often a step is released does not change its noise; with one row a step there is space for more users.
     system = collaborative(replace(release, rows=1), bounds)
     settings: dict[str, Any] = {
         "system": config.system,
@@ -82,7 +82,7 @@ def _reduced(config: CollaborativeConfig, users: int) -> tuple[str, ...]:
 
 
 def _noise_of_counters(system: CollaborativeSystem, plan: Plan, price: Cost) -> Noise:
-    """What all users' counters release after one reward of 0."""
+    """The noise of all users' counters, released after one reward of 0."""
     unit, law = first_draw(plan)
     key, users = fresh_key(), np.arange(system.nodes, dtype=np.int64)
     features = np.zeros((system.nodes, system.features.dimension), dtype=np.float32)
@@ -99,7 +99,7 @@ def _noise_of_counters(system: CollaborativeSystem, plan: Plan, price: Cost) -> 
 
 
 def _noise_of_rewards(system: CollaborativeSystem, price: Cost) -> Noise | None:
-    """Of rewards of 0; None where an answer is one of two, which has no size."""
+    """The noise on rewards of 0; None where a noised reward is one of two values, which has no size of noise."""
     law = local_reward_of(system.config.release)
     if law.law != "laplace":
         return None

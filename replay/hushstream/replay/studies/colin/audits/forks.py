@@ -1,4 +1,4 @@
-"""Branches of the journals of collaborative bandits' roles: every counter, and noised rewards."""
+"""Forks of the journals of collaborative bandits' roles: every counter, and noised rewards."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def _at_learners(
 
 
 def first_rewards(role: str, played: Played, releases: tuple[ContinualConfig, ...]) -> Fork:
-    """The first reward of every user through counters of some configurations; users are runs.
+    """The fork of the first reward of every user, through counters of some configurations; each user is one run.
 
-    In the branch of other contents each user's reward is 1, as each has a counter of their own.
+    In the branch with other contents every user's reward is 1; users do not disturb one another, as each has a counter.
     """
-    # Of two epochs: the second is that of a suspected rollback.
+    # The counter draws for two epochs: the second one begins after a suspected rollback.
     whole = [replace(one, rows=USERS_ABREAST, epochs=2) for one in releases]
     systems, key = [collaborative(one, FEATURES, USERS_ABREAST) for one in whole], fresh_key()
 
@@ -69,11 +69,11 @@ def first_rewards(role: str, played: Played, releases: tuple[ContinualConfig, ..
 
 
 def fork_rows(counters: tuple[ContinualConfig, ...], noisy: ContinualConfig) -> tuple[Recipe, ...]:
-    """All of them, in the order of the table.
+    """All audits of forks, in the order of the table.
 
     Args:
-        counters: one of every mechanism and law of noise, at a trusted counter.
-        noisy: rewards that are noised one by one.
+        counters: one of every mechanism and distribution of noise, at a trusted counter.
+        noisy: a configuration that noises rewards one by one.
     """
     edge = tuple(replace(one, noise_at="learner") for one in counters)
     every = f"users of {len(counters)} counters, those that draw ahead after a suspected rollback"

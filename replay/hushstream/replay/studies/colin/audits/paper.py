@@ -1,13 +1,13 @@
 """The attack on DP-CoLin with its paper's calibration (Wang et al. 2020, Theorem 1), as the experiments draw it.
 
-Its tree has Laplace noise of scale Delta_2 ln T / epsilon on each node, where a reward moves h > ln T nodes, and these
-by an L1 distance; see `hushstream.replay.studies.colin.experiments.mechanisms` for the epsilon that really holds. The
-two streams differ in the first reward, 1 against 0: after 2^l events the attacker reads the node of level l that holds
-it.
+The paper's tree adds Laplace noise of scale Delta_2 ln T / epsilon to each node. But a reward moves h > ln T nodes, and
+the price of Laplace noise is an L1 distance; `hushstream.replay.studies.colin.experiments.mechanisms` has the epsilon
+that really holds. The two streams differ in the first reward, 1 against 0: after 2^l events the attacker reads the node
+of level l that holds it.
 
-Deployments run abreast: noise is drawn for each feature by itself, at a scale that does not depend on how many there
-are, so one deployment with `ABREAST` times the features has the noise of so many. A move is cut to the lattice of that
-noise, 2^-20 of the scale, which is nothing to the counts.
+One deployment gives `ABREAST` runs: noise is drawn for each feature separately, at a scale that does not depend on the
+number of features, so a deployment with `ABREAST` times the features has the noise of that many deployments. A move is
+rounded to the lattice of that noise, 2^-20 of the scale, which does not change the counts.
 """
 
 from __future__ import annotations
@@ -38,34 +38,34 @@ from hushstream.systems.colin.relation import Relation
 EPSILON = 2.0
 FEATURES, EVENTS, ABREAST = 2, 4, 25
 RELATION = Relation("colin", np.array([[2.0, 1.0], [1.0, 2.0]]) / 3)
-"""Two users, each tied to themselves twice as much as to the other."""
+"""Two users; each is tied to themselves twice as strongly as to the other."""
 
 EXPOSURE = Exposure.of(RELATION, FEATURES, EVENTS, FEATURES**0.5, 1.0)
 CLAIM = Cost(epsilon_micro(EPSILON))
-"""What the paper states."""
+"""The epsilon that the paper states."""
 
 SURE = 2.5
-"""The attacker says yes where the likelihood ratio is above e to this: the surer, the larger the epsilon they prove."""
+"""The attacker says yes where the likelihood ratio is above e to this; a larger value can prove a larger epsilon."""
 
 
 def audit_paper_tree() -> Run:
-    """The shared tree under a trusted server, against the epsilon that really holds."""
+    """Attack the shared tree under a trusted server; the result is compared with the epsilon that really holds."""
     claimed = guarantee_of(find_calibration(PAPER), EXPOSURE, "server", EPSILON).cost
     return partial(audit_attack, side_by_side(_scores, ABREAST), claimed, family())
 
 
 def levels() -> int:
-    """Nodes that hold the first reward."""
+    """How many nodes hold the first reward."""
     return levels_of(find_calibration(PAPER), EVENTS)
 
 
 def family() -> Family:
-    """All nodes of the first reward, in all entries of both users' blocks."""
+    """The distributions of all nodes of the first reward, in all entries of both users' blocks."""
     return pure(lambda epsilon: pair(epsilon).power)
 
 
 def pair(epsilon: float) -> Pair:
-    """What the nodes in both users' blocks tell together: each block has its share of the L1 distance."""
+    """The nodes in both users' blocks together; each block has its share of the L1 distance."""
     laws = [laplace_pair(epsilon * share, FEATURES * levels(), LAPLACE_STEPS) for share in RELATION.matrix[0]]
     return Pair(
         np.multiply.outer(laws[0].null, laws[1].null).ravel(), np.multiply.outer(laws[0].moved, laws[1].moved).ravel()
@@ -73,12 +73,12 @@ def pair(epsilon: float) -> Pair:
 
 
 def _scores(present: bool) -> NDArray[np.float64]:
-    """Logarithms of likelihood ratios, less `SURE`, (ABREAST,)."""
+    """Logarithms of likelihood ratios minus `SURE`, (ABREAST,)."""
     wide = replace(EXPOSURE, dimension=FEATURES * ABREAST)
     seed = int.from_bytes(os.urandom(7), "big")
     drawn = raw_noise(find_calibration(PAPER), wide, RELATION, "server", EPSILON, seed).added
     forget_noise()
-    # The relation is invertible, so from raw sums follow the projected ones that the paper publishes.
+    # The relation is invertible, so raw sums give the projected ones that the paper publishes.
     noise = np.matmul(RELATION.matrix.T, drawn).reshape(EVENTS, RELATION.users, ABREAST, FEATURES)
     move = (RELATION.matrix[0] / FEATURES**0.5)[None, :, None, None]
     seen = noise[np.array([2**level for level in range(levels())]) - 1] + present * move

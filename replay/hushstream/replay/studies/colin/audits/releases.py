@@ -1,7 +1,7 @@
 """The releases of a collaborative deployment on two streams that differ in one reward, 1 against 0.
 
-A run is one user's counter; where the rewards of a step are one leaf (a trusted counter) and coordinates have noise of
-their own (all but K-norm), several runs share a user: their rewards have features with no entry in common.
+A run is one user's counter. Where the rewards of a step are one leaf (a trusted counter) and every coordinate has its
+own noise (all but K-norm), one user gives several runs: their rewards have features with no entry in common.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ SCORES: Mapping[NoiseLaw, Callable[[Reading, NDArray[np.int64], int], NDArray[np
     "k-norm": Reading.length_score,
     "gaussian": Reading.linear_score,
 }
-"""How an attacker weighs what they read, by the law of the noise."""
+"""How an attacker weighs what they read, by the distribution of the noise."""
 
 
 def collaborative(
     release: ContinualConfig, features: FeatureConfig, most: int = USERS, partitions: PartitionConfig | None = None
 ) -> CollaborativeSystem:
-    """A deployment of users who have no ties: the noise does not depend on the relation.
+    """A deployment of users without ties: the noise does not depend on the relation.
 
-    There are as many as asked for, or as a model of these features has room for.
+    It has ``most`` users, or as many as a model of these features has space for.
     """
     room = (MAX_RECORD_BYTES - 4096) // (4 * features.dimension * (features.dimension + 2))
     users = tuple(f"user-{number}" for number in range(max(1, min(most, room))))
@@ -63,11 +63,11 @@ def collaborative(
 
 
 def audit_counter_release(system: CollaborativeSystem, most: int) -> Attacked:
-    """A trusted counter or one at the edge: the first reward of every user is 1 or 0.
+    """Attack a trusted counter or one at the edge: the first reward of every user is 1 or 0.
 
     Args:
-        system: under attack.
-        most: leaves of a user's counter that the attack may feed.
+        system: the attacked system.
+        most: how many leaves of a user's counter the attack may feed.
 
     Raises:
         HushstreamError: see `reading_of`.
@@ -97,7 +97,7 @@ def audit_counter_release(system: CollaborativeSystem, most: int) -> Attacked:
 
 
 def runs_abreast(system: CollaborativeSystem) -> int:
-    """Independent runs in one release of `audit_counter_release`."""
+    """How many independent runs one release of `audit_counter_release` gives."""
     release, bounds = system.config.release, system.features
     moved, _ = farthest_features(bounds, release.noise)
     # All entries of a K-norm vector share their noise.
@@ -106,9 +106,10 @@ def runs_abreast(system: CollaborativeSystem) -> int:
 
 
 def farthest_features(bounds: FeatureConfig, law: NoiseLaw) -> tuple[int, float]:
-    """Features that move the sums the furthest in the norm of the noise: how many equal entries, and each of them.
+    """The features that move sums the most in the norm of the noise: how many equal entries, and each entry's value.
 
-    L2: one entry as long as allowed. L1: the fewest equal entries whose L2 length is allowed.
+    In L2 it is one entry of the largest allowed value. In L1 it is the smallest number of equal entries whose L2 length
+    is allowed.
     """
     moved = 1 if law != "laplace" else max(1, math.ceil((bounds.l1_bound / bounds.norm) ** 2 * (1 - 1e-12)))
     length = bounds.l1_bound if law == "laplace" else min(bounds.norm, bounds.l1_bound)
@@ -135,7 +136,7 @@ def _first_rewards(users: int, groups: int, moved: int, dimension: int, entry: f
 
 
 def audit_noisy_reward(system: CollaborativeSystem) -> Attacked:
-    """Each reward is noised once: a reward of 1 or 0, of features that have one entry."""
+    """Attack rewards that are noised once each: a reward of 1 or 0, of features that have one entry."""
     release, bounds = system.config.release, system.features
     key, law = fresh_key(), local_reward_of(release)
     _, entry = farthest_features(bounds, "gaussian")

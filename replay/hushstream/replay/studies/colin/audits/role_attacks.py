@@ -1,6 +1,7 @@
-"""Neighbouring inputs through the machines of the roles: journaled, stopped, taken up again, released and replayed.
+"""Neighbouring inputs through the machines of the roles: journaled, stopped, resumed, released and replayed.
 
-What the attacker reads is what the role published, copies and all (`hushstream.replay.studies.colin.audits.worked`).
+The attacker reads everything that the role published, repeated records too
+(`hushstream.replay.studies.colin.audits.worked`).
 """
 
 from __future__ import annotations
@@ -27,14 +28,15 @@ from hushstream.systems.colin.release import plan_of
 
 USERS = 50
 STEP = 1 << GRID_BITS
-"""A reward of 1 for `UNIT` features."""
+"""A reward of 1 for `UNIT` features, in lattice units."""
 
 
 def audit_target_leaf(release: ContinualConfig) -> Run:
-    """One reward, 1 against 0, of every user, at a step that is drawn anew for each journal; rewards elsewhere are 0.
+    """Attack one reward of every user, 1 against 0, at a step that is drawn for each journal; all other rewards are 0.
 
-    The attacker reads each node that holds it by itself. Steps differ in how many of their nodes can be read: the curve
-    is that of the step with the most, which is above all others, and so above whatever is mixed from them.
+    The attacker reads each node that holds the reward separately. In some steps more of these nodes can be read than
+    in others. The curve is that of the step with the most; it lies above the curves of all other steps and of their
+    mixtures.
 
     Raises:
         HushstreamError: the counter is no digit tree with Laplace noise.
@@ -56,23 +58,23 @@ def audit_target_leaf(release: ContinualConfig) -> Run:
 
 
 def leaf_family(solved: Unmixed, levels: int) -> Family:
-    """The nodes of the leaf of which the most can be read."""
+    """The distributions of the nodes of the leaf with the most readable nodes."""
     most = int(solved.holders.sum(axis=0).max())
     return pure(lambda epsilon: laplace_pair(epsilon * most / levels, most, LAPLACE_STEPS).power)
 
 
 def redrawn_sums(release: ContinualConfig) -> Run:
-    """A reward that was released is missing from the log when the counter is taken up again.
+    """Attack a counter that is resumed with a log from which a released reward is missing.
 
-    The counter noises everything anew and charges for it. Under the noise of the epoch before, the difference of both
-    releases would be the reward.
+    The counter must draw new noise for everything and charge for it. If it used the noise of the epoch before, the
+    difference of the two releases would be the reward.
     """
     system = collaborative(replace(release, rows=USERS, epochs=2), FEATURES, USERS)
     key, (lost,) = fresh_key(), np.eye(1, USERS)
 
     def scores(present: bool) -> NDArray[np.float64]:
         role = PlayedRole(partial(CounterMachine, system, 0, key))
-        # The first user's reward is lost in any case, so that the log is another one.
+        # The first user's reward is always lost, so that the log always changes.
         held = np.where(lost > 0, 1.0, float(present))
         for number, rewards in enumerate((np.zeros(USERS), held)):
             role.put("rewards", "Rewards", reward_fields(system, number, UNIT, rewards))
@@ -89,9 +91,9 @@ def redrawn_sums(release: ContinualConfig) -> Run:
 
 
 def forked_counter(release: ContinualConfig) -> Run:
-    """A journal is rolled back: in the other branch every user gives half a reward where the unit gave 1 or 0.
+    """Attack a journal that is rolled back: in the other branch every user gives half a reward in place of 1 or 0.
 
-    Both branches together are one adaptive sequence in which a leaf of each is protected: twice the price.
+    Both branches together are one adaptive sequence in which a leaf of each is protected, so they cost twice the price.
     """
     system, key = collaborative(replace(release, rows=USERS), FEATURES, USERS), fresh_key()
 

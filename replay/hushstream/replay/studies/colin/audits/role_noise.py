@@ -1,4 +1,4 @@
-"""The noise of every place that the roles of collaborative bandits release."""
+"""The noise at every place where the roles of collaborative bandits release something."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from hushstream.systems.colin.deployment import CollaborativeSystem
 from hushstream.systems.colin.release import epoch_guarantee, local_reward_of, plan_of
 
 USERS, STEPS = 12, 2
-"""Of counters that are held against one another."""
+"""Users and steps of counters whose noise is compared with one another."""
 
 USERS_ABREAST = 50
-"""Whose counters are runs beside one another."""
+"""How many users one deployment has; each user's counter is one run."""
 
 ENTRIES = 2
 FEATURES, UNIT = FeatureConfig(ENTRIES, norm_l1=1.0), np.eye(1, ENTRIES, dtype=np.float32)[0]
 
 
 def counter_draws(release: ContinualConfig) -> Run:
-    """Each draw of every user's trusted counter, and each coordinate of it; users are runs."""
+    """Each draw of every user's trusted counter, and each coordinate of it; each user is one run."""
     system, plan = _long(release)
     key = fresh_key()
 
@@ -46,7 +46,7 @@ def counter_draws(release: ContinualConfig) -> Run:
 
 
 def counter_users(release: ContinualConfig, users: int = USERS) -> Run:
-    """Each user and entry over some steps of a trusted counter, or of learners that hold the counters."""
+    """Each user and entry over some steps, of a trusted counter or of learners that hold the counters."""
     system, plan = _long(release, users)
     key = fresh_key()
 
@@ -60,7 +60,7 @@ def counter_users(release: ContinualConfig, users: int = USERS) -> Run:
 
 
 def noisy_rewards(release: ContinualConfig) -> Run:
-    """Each user's noised rewards, of learners of two partitions."""
+    """Each user's noised rewards, from learners of two partitions."""
     system = _deployment(release, USERS)
     law, key = local_reward_of(system.config.release), fresh_key()
     # A reward is noised in steps of its levels; sums are on the lattice, where a feature of 1 is 2^GRID_BITS.
@@ -76,12 +76,12 @@ def noisy_rewards(release: ContinualConfig) -> Run:
 
 
 def _deployment(release: ContinualConfig, users: int = USERS_ABREAST) -> CollaborativeSystem:
-    """Users and entries as stated above; a step of a trusted counter closes with a row of every user."""
+    """A deployment of ``users`` users; a step of a trusted counter closes after a row of every user."""
     return collaborative(replace(release, rows=users), FEATURES, users, PartitionConfig(learner=PARTITIONS))
 
 
 def _long(release: ContinualConfig, users: int = USERS_ABREAST) -> tuple[CollaborativeSystem, Plan]:
-    """With counters of `LEAVES` leaves."""
+    """A deployment whose counters have `LEAVES` leaves, and its plan."""
     system = _deployment(replace(release, horizon=LEAVES, rewards_per_user=LEAVES), users)
     return system, plan_of(system.config.release, FEATURES)
 

@@ -1,4 +1,4 @@
-"""The audits of what the roles of collaborative bandits publish: places by themselves, and neighbours."""
+"""The audits of what the roles of collaborative bandits publish: the noise of each place, and neighbouring inputs."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from hushstream.replay.studies.colin.audits.forks import fork_rows
 from hushstream.systems.colin.configuration import ContinualConfig, Mechanism, NoiseAt, NoiseLaw
 
 EPSILON = 8.0
-"""Of one reward, so that few runs see it."""
+"""Epsilon of one reward: large, so that few runs find an error."""
 
 FEW_USERS = 8
-"""Counters that stand alone are slow to open."""
+"""Users of slow audits: counters that stand alone take long to open."""
 
 TARGETS = 7
-"""Steps among which the one that is attacked is drawn."""
+"""How many steps the attacked step is drawn from."""
 TARGET_EPSILON = 4.0
 
 
 def role_rows() -> tuple[Recipe, ...]:
-    """All of them, in the order of the table."""
+    """All audits of roles, in the order of the table."""
     return (*_counters(), *_edge(), *_attacks(), *fork_rows(EVERY_COUNTER, NOISY))
 
 
@@ -99,11 +99,11 @@ def _attacks() -> tuple[Recipe, ...]:
 
 
 ONCE = ContinualConfig(horizon=32, rewards_per_user=32)
-"""Of these few steps a counter has one level, and negative digits: its noise is drawn ahead."""
+"""With this few steps a counter has one level and negative digits, so its noise is drawn ahead."""
 
 
 def target_release(noise_at: NoiseAt) -> ContinualConfig:
-    """A counter of which every step may be attacked."""
+    """A counter of which any step may be attacked."""
     return ContinualConfig(
         noise_at=noise_at, mechanism="binary", epsilon=TARGET_EPSILON, horizon=TARGETS, rewards_per_user=TARGETS
     )

@@ -16,11 +16,11 @@ from hushstream.replay.studies.colin.audits.work import works
 from hushstream.systems.colin.configuration import ContinualConfig, FeatureConfig, Mechanism, NoiseAt, NoiseLaw
 
 FEATURES = 4
-"""Entries of a reward's features, all equal: the furthest that a reward moves L1 sums."""
+"""How many entries a reward's features have, all equal: this moves L1 sums the most."""
 
 
 COLLABORATIVE_EPSILON = 8.0
-"""At so large an epsilon few runs find half the noise, Gaussian noise too."""
+"""With an epsilon this large few runs detect half the noise, also for Gaussian noise."""
 
 
 COUNTERS: Mapping[NoiseLaw, Mapping[Mechanism, int]] = {
@@ -28,11 +28,11 @@ COUNTERS: Mapping[NoiseLaw, Mapping[Mechanism, int]] = {
     "k-norm": {"negative-digit": HORIZON, "binary": 3, "honaker": 3},
     "gaussian": {"negative-digit": HORIZON, "binary": 3, "honaker": 3, "blt": 4},
 }
-"""Horizons of the counters that a collaborative configuration may name: of the trees two levels."""
+"""Horizons of the counters that a configuration may name; trees have two levels."""
 
 
 K_NORM_RUNS = 600
-"""K-norm vectors are slow to draw, and the fewest runs find half of them."""
+"""Runs for K-norm: its vectors are slow to draw, and this is the smallest number that detects half the noise."""
 
 
 def rows() -> tuple[Recipe, ...]:
@@ -75,7 +75,7 @@ def _continual(noise_at: NoiseAt, mechanism: Mechanism, noise: NoiseLaw) -> Audi
         horizon=horizon,
         rewards_per_user=horizon,
     )
-    # Rewards of one step are one leaf under a trusted server, so there many fit side by side.
+    # Under a trusted server the rewards of one step are one leaf, so one deployment gives many runs.
     abreast = 25 if noise_at == "server" and noise != "k-norm" else 1
     features = FeatureConfig(abreast * FEATURES, norm_l1=FEATURES**0.5)
     run = collaborative.audit_counter_release(collaborative.collaborative(release, features), horizon)
@@ -85,7 +85,7 @@ def _continual(noise_at: NoiseAt, mechanism: Mechanism, noise: NoiseLaw) -> Audi
 
 
 def _noisy_reward(name: str, epsilon: float, runs: int) -> Audit:
-    """At a small epsilon the law is one bit, at a larger one Laplace noise."""
+    """At a small epsilon a noised reward is one bit, at a larger one it has Laplace noise."""
     release = ContinualConfig(
         noise_at="learner",
         mechanism="noisy-reward",

@@ -1,4 +1,4 @@
-"""The counter's work over rewards of 0 against rewards of 1, with every counter and noise."""
+"""Compares the counter's work on rewards of 0 with its work on rewards of 1, for every counter and noise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hushstream.systems.colin.deployment import CollaborativeSystem
 
 _FEATURES = 5
 _A_RECORD = 32
-"""Rewards of one record."""
+"""How many rewards one record has."""
 
 _USERS = 16
 

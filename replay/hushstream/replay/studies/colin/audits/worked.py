@@ -1,4 +1,4 @@
-"""The releases of collaborative bandits' roles from known inputs, with stops and take-ups."""
+"""Releases of the roles of collaborative bandits from known inputs, with stops and restarts."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def played_rewards(
     """Sums of every user after each step as a counter publishes them, float64 (steps, users, d).
 
     Args:
-        system: whose steps close after a row of each user.
-        key: of the counter.
-        features: of every row, (d,).
+        system: a system whose steps close after a row of each user.
+        key: the counter's key.
+        features: the features of every row, (d,).
         steps: rewards, (steps, users).
-        nonce: of the journal; a new one unless given.
-        branch: of a journal that was rolled back.
+        nonce: the journal's nonce; None: a new one.
+        branch: which branch of a rolled-back journal to play.
     """
     role = PlayedRole(partial(CounterMachine, system, 0, key), nonce=nonce, epoch_nonce=branch.epoch_nonce)
     for number, rewards in enumerate(steps):
@@ -54,9 +54,9 @@ def played_rows(
     nonce: bytes | None = None,
     branch: Branch = AS_IT_WAS,
 ) -> NDArray[np.float64]:
-    """`played_rewards` of a learner whose users' counters are in it; each step ends with a phase end.
+    """As `played_rewards`, for a learner that holds its users' counters; each step ends with a phase end.
 
-    Users are those of its partition, in their order; a reward of 0 is one that never comes.
+    The users are those of the learner's partition, in their order. A reward of 0 is never sent.
     """
     role = PlayedRole(
         partial(CollaborativeLearnerMachine, system, partition, key), nonce=nonce, epoch_nonce=branch.epoch_nonce
@@ -76,7 +76,7 @@ def played_rows(
 
 
 def homes_of(system: CollaborativeSystem, partition: int) -> list[int]:
-    """Users of a learner's partition, by number."""
+    """The users of a learner's partition, by number."""
     users, partitions = system.graph.users, system.config.partitions.learner
     return [node for node, user in enumerate(users) if partition_of(user, partitions) == partition]
 
@@ -84,7 +84,7 @@ def homes_of(system: CollaborativeSystem, partition: int) -> list[int]:
 def reward_fields(
     system: CollaborativeSystem, number: int, features: NDArray[np.float32], rewards: NDArray[np.float64]
 ) -> dict[str, Any]:
-    """A record of rewards of all users, each for the same features."""
+    """The fields of a record with the rewards of all users, who share the same features."""
     nodes = np.arange(system.nodes)
     return {
         "batch_id": number.to_bytes(16, "big"),

@@ -1,1 +1,1 @@
-"""Benchmarks of related users: its kernels, and its workers on a stream."""
+"""Benchmarks of collaborative bandits: their kernels, and their workers on a stream."""

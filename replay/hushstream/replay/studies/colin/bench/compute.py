@@ -1,8 +1,8 @@
 """How fast collaborative bandits choose and learn, one event at a time: rows for ``make bench``.
 
-Beside the learner stand the textbook form and a dense Sherman-Morrison form, for few events, as they are slow.
+The textbook form and a dense Sherman-Morrison form are measured for comparison, with few events because they are slow.
 Rates are per second of the thread's CPU time, medians over rounds; ratios are taken within a round. All work is in
-this thread: BLAS is held to one.
+this thread: BLAS may use only one.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ BOUNDS = {10: 30_000, 50: 12_000, 100: 5_000}
 _EVENTS = {10: 6_400, 50: 2_560, 100: 1_280}
 _DENSE_EVENTS = {10: 400, 50: 30, 100: 6}
 _TEXTBOOK_EVENTS = {10: 10, 50: 1, 100: 1}
-"""One event of 100 users solves systems of 2,500 equations, twice."""
+"""Few events: one event of 100 users solves systems of 2,500 equations, twice."""
 
 
 class _DenseInverse:
-    """``A^-1`` of size dN kept by Sherman-Morrison, and products with all of it: what C-space saves."""
+    """``A^-1`` of size dN kept by Sherman-Morrison, with full products: the work that C-space saves."""
 
     def __init__(self, relation: Relation, dimension: int, ridge: float) -> None:
         self._relation = relation.matrix
@@ -64,7 +64,7 @@ def collaborative_rows(progress: Progress, rounds: int = 5) -> list[BenchRow]:
     """Measure CoLin with 10, 50 and 100 users.
 
     Args:
-        progress: told what is being measured.
+        progress: called with what is being measured.
         rounds: repetitions; figures are medians over them.
     """
     rows = []

@@ -39,7 +39,7 @@ LASTFM = "colin-lastfm"
 LASTFM_TITLE = "Cumulative reward on Last.fm, epsilon 2"
 
 SHOWN = (PAPER, "laplace-l1", "user-laplace", "local-reward")
-"""The calibrations of the figures: the paper's, its tree made sound, the better pure ones."""
+"""The calibrations in the figures: the paper's, its tree made sound, and the better ones with pure epsilon."""
 
 EPSILON = 2.0
 LASTFM_TIE_WEIGHT = 0.1
@@ -49,18 +49,18 @@ _SOURCE = "Wang et al. 2020 (Global and Local Differential Privacy for Collabora
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A figure: the runs of one or more worlds, and what of them is shown.
+    """A figure: the runs of one or more worlds, and which of their values are shown.
 
     Attributes:
-        name: of the experiment.
-        title: in a line.
+        name: name of the experiment.
+        title: its title in a line.
         source: the paper's figure.
-        worlds: variants in words.
+        worlds: the variants in words.
         settings: one world for each seed of each point: columns, and the world under a seed.
-        seeds: of worlds and keys.
-        columns: what of a run the rows hold, by name.
-        over_time: a row for each checkpoint, or one at the end.
-        facts: what holds for it.
+        seeds: seeds of worlds and keys.
+        columns: which values of a run the rows hold, by name.
+        over_time: whether there is a row for each checkpoint, or only one at the end.
+        facts: notes shown with the figure.
     """
 
     name: str

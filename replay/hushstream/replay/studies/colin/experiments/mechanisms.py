@@ -2,20 +2,20 @@
 
 The paper (Wang et al. 2020, Algorithms 1 and 2) noises the *projected* sums b = sum x~ r, dN numbers, by a binary
 tree: one over all events under a trusted server, or one a user at the edge. `paper` is that as printed: Laplace
-noise of scale Delta_2 ln T / epsilon on each node. It forgets that a reward moves h nodes, h > ln T, and that
-independent Laplace noise is priced by the L1 distance: the true epsilon is
+noise of scale Delta_2 ln T / epsilon on each node. This overlooks that a reward moves h nodes with h > ln T, and that
+the price of independent Laplace noise is an L1 distance. The true epsilon is
 
     h max_u ||w_u||_1 max_x ||x||_1 / (Delta_2 ln T / epsilon)
 
-and no smaller one holds whoever comes first: the far tail of the noise of the h nodes that hold the first reward
-attains the ratio. Three sound calibrations of the same tree follow: Laplace on the L1 sensitivity, K-norm on the L2
-sensitivity, discrete Gaussian.
+and no smaller one holds for the user who comes first: the far tail of the noise of the h nodes that hold the first
+reward attains the ratio. Three sound calibrations of the same tree follow: Laplace on the L1 sensitivity, K-norm on the
+L2 sensitivity, discrete Gaussian.
 
 The better ones noise the *raw* sums of each user, d numbers, which a reward moves by ||x|| whatever the relation
-matrix is, with a counter of T/N leaves a user; projection is post-processing. A user's own counter needs no
-trusted server, so each is at once the DP and the LDP version. `local-reward` noises each reward, once.
+matrix is, with a counter of T/N leaves for each user; projection is post-processing. A user's own counter needs no
+trusted server, so each of these is the DP and the LDP version at the same time. `local-reward` noises each reward once.
 
-Distances are those of the pool's features, which are public: the largest ||x||_1 and ||x||_2.
+The distances used are the largest ||x||_1 and ||x||_2 of the pool's features, which are public.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Sums = Literal["projected", "raw", "reward"]
 CounterKind = Literal["binary", "negative-digit", "blt"]
 
 DELTA = 1e-6
-"""Of every Gaussian mechanism here."""
+"""Delta of every Gaussian mechanism here."""
 
 REWARD_LEVELS = 256
 _MARGIN = 1 + 2.0**-30
@@ -66,12 +66,12 @@ class Calibration:
     """One way to protect rewards.
 
     Attributes:
-        key: how rows name it.
-        words: for captions.
+        key: its name in rows.
+        words: its name in captions.
         sums: what is noised: projected sums, each user's raw sums, or the reward itself.
-        law: of the noise; for ``reward`` see `hushstream.privacy.mechanisms.rewards`.
+        law: distribution of the noise; for ``reward`` see `hushstream.privacy.mechanisms.rewards`.
         counter: the counter of the sums.
-        as_stated: False for the paper's own calibration.
+        as_stated: whether the stated epsilon holds; False for the paper's own calibration.
     """
 
     key: str
@@ -83,7 +83,7 @@ class Calibration:
 
     @property
     def paired(self) -> bool:
-        """Whether the DP and the LDP version are the same: nothing but a user's own counter or noise."""
+        """Whether the DP and the LDP version are the same, because each user has a counter or noise of their own."""
         return self.sums != "projected"
 
 
@@ -107,12 +107,12 @@ BETTER = ("user-laplace", "user-k-norm", "user-gaussian", "user-blt", "local-rew
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """What a reward can move, and how often: the public facts that a calibration is sized by.
+    """The public facts that size a calibration: how far a reward moves sums, and how often there is one.
 
     Attributes:
         users: N.
         dimension: d.
-        events: T, a multiple of N; everyone has T/N.
+        events: T, a multiple of N; every user has T/N.
         longest_l1: largest ||x||_1 of any arm.
         longest_l2: largest ||x||_2.
         rows_l1: ||w_u||_1 of each user.
@@ -129,10 +129,10 @@ class Exposure:
 
     @classmethod
     def of(cls, relation: Relation, dimension: int, events: int, longest_l1: float, longest_l2: float) -> Exposure:
-        """From a relation matrix and the features' lengths.
+        """Compute it from a relation matrix and the lengths of the features.
 
         Raises:
-            CalibrationError: events that cannot be served evenly.
+            CalibrationError: the events cannot be divided equally among the users.
         """
         if events % relation.users or events < relation.users:
             raise CalibrationError(f"events: expected a multiple of {relation.users} users, got {events}")
@@ -145,11 +145,11 @@ class Exposure:
         return self.events // self.users
 
     def horizon(self, sums: Sums, noise_at: NoiseAt) -> int:
-        """Leaves of one counter."""
+        """How many leaves one counter has."""
         return self.events if sums == "projected" and noise_at == "server" else self.events_of_user
 
     def sensitivities(self, sums: Sums, law: Law, noise_at: NoiseAt) -> tuple[float, ...]:
-        """How far one reward moves the leaf of each user's counter, in the law's norm; one value if it is shared."""
+        """How far one reward moves the leaf of each user's counter, in the noise's norm; one value if it is shared."""
         longest = self.longest_l1 if law == "laplace" else self.longest_l2
         if sums == "raw":
             return (longest,) * self.users
@@ -162,7 +162,7 @@ def find_calibration(key: str) -> Calibration:
     """The calibration of this name.
 
     Raises:
-        CalibrationError: there is none; the message lists the known ones.
+        CalibrationError: no calibration has this name; the message lists the known ones.
     """
     for calibration in CALIBRATIONS:
         if calibration.key == key:
@@ -171,7 +171,7 @@ def find_calibration(key: str) -> Calibration:
 
 
 def plan_for(calibration: Calibration, budget: Budget, horizon: int, dimension: int, sensitivity: int) -> Plan:
-    """The counter of one leaf clock, before any leaf."""
+    """The plan of one leaf's counter, before any leaf."""
     if calibration.counter == "negative-digit":
         return best_tree(budget, horizon, dimension, sensitivity)
     kind = BinaryTree if calibration.counter == "binary" else BufferedToeplitz
@@ -179,7 +179,7 @@ def plan_for(calibration: Calibration, budget: Budget, horizon: int, dimension: 
 
 
 def levels_of(calibration: Calibration, horizon: int) -> int:
-    """Nodes that hold one leaf."""
+    """How many nodes hold one leaf."""
     return plan_for(calibration, PureEpsilon(1), horizon, 1, 1).levels
 
 
@@ -205,7 +205,7 @@ def paper_true_epsilon(exposure: Exposure, noise_at: NoiseAt, epsilon: float) ->
 
 
 def node_epsilon_share(calibration: Calibration, epsilon: float) -> float:
-    """What divides a sensitivity: epsilon itself, or sqrt(2 rho) for Gaussian noise of (epsilon, `DELTA`)."""
+    """The number that sensitivities are divided by: epsilon, or sqrt(2 rho) for Gaussian noise of `DELTA`."""
     return math.sqrt(2 * float(_rho(epsilon))) if calibration.law == "gaussian" else epsilon
 
 
@@ -215,18 +215,18 @@ def _rho(epsilon: float) -> Fraction:
 
 
 def reward_law(epsilon: float) -> LocalReward:
-    """The local mechanism with the smaller worst variance at this epsilon: one bit, or discrete Laplace."""
+    """The local mechanism with the smaller worst-case variance at this epsilon: one bit, or discrete Laplace."""
     return LocalReward.of(REWARD_LEVELS, epsilon)
 
 
 @lru_cache(maxsize=512)
 def guarantee_of(calibration: Calibration, exposure: Exposure, noise_at: NoiseAt, epsilon: float) -> Guarantee:
-    """What a run promises for one reward; its lifetime is all T/N rewards of one user.
+    """What a run guarantees for one reward; its lifetime is all T/N rewards of one user.
 
-    Figures come from seeded keys, so it is marked as reproducible.
+    The figures come from seeded keys, so the guarantee is marked as reproducible.
 
     Raises:
-        CalibrationError, BadPlan, BadNoise: settings without a mechanism.
+        CalibrationError, BadPlan, BadNoise: no mechanism exists for these settings.
     """
     if calibration.sums == "reward":
         local = reward_law(epsilon).guarantee(rewards=exposure.events_of_user)

@@ -1,10 +1,10 @@
 """The noise of every calibration over a run, from the product's keyed counters, as added to raw sums.
 
-A counter's release is the exact sum plus noise whose law does not depend on the leaves, so the noise of all releases
-is what the counter releases for leaves of zeros. It is drawn once a seed, for sensitivity 1 and epsilon 1 (or rho
-1/2), and scaled to each epsilon and sensitivity: the lattice is 2^-20 of sensitivity over epsilon, so in lattice
-units the counter is the same one. All rows of a seed thus share their noise up to its scale, as they share the
-world: comparisons are paired. A deployment never uses noise twice; these keys are seeded and protect nobody.
+A counter's release is the exact sum plus noise whose distribution does not depend on the leaves, so the noise of all
+releases is what the counter releases for leaves of zeros. It is drawn once a seed, for sensitivity 1 and epsilon 1 (or
+rho 1/2), and scaled to each epsilon and sensitivity: the lattice is 2^-20 of sensitivity over epsilon, so in lattice
+units the counter stays the same. All rows of a seed therefore share their noise up to its scale, as they share the
+world, so comparisons are paired. A deployment never uses noise twice; these keys are seeded and protect nobody.
 
 Noise on projected sums b enters a score as w_u' (x) I A^-1 b. With C = M' A^-1 M (`learners.collaborative`) that is
 C times raw noise E with M E = P b, P the projection on the span of M: E = pinv(W') applied to the users' blocks.
@@ -54,11 +54,11 @@ _NONCE = bytes(32)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RawNoise:
-    """What the releases after each event carry in place of the exact raw sums.
+    """The noise that the releases after each event add to the exact raw sums.
 
     Attributes:
-        added: (T, N, d) float64; row t is there after t + 1 events.
-        level: root mean square of a coordinate, in the space in which the mechanism noises.
+        added: (T, N, d) float64; row t holds after t + 1 events.
+        level: root mean square of a coordinate, in the space in which the mechanism adds noise.
     """
 
     added: Float64
@@ -68,15 +68,15 @@ class RawNoise:
 def raw_noise(
     calibration: Calibration, exposure: Exposure, relation: Relation, noise_at: NoiseAt, epsilon: float, seed: int
 ) -> RawNoise:
-    """The noise of one run, users served in turn.
+    """The noise of one run in which users are served in turn.
 
     Args:
-        calibration: any whose noise is on sums.
-        exposure: of the run.
-        relation: of its algorithm.
+        calibration: any calibration that noises sums.
+        exposure: the run's public facts.
+        relation: the relation matrix of its algorithm.
         noise_at: who runs the counter.
-        epsilon: for one reward.
-        seed: of the key.
+        epsilon: epsilon of one reward.
+        seed: seed of the key.
     """
     scales = _scales(calibration, exposure, noise_at, epsilon)
     shape = (exposure.events, exposure.users, exposure.dimension)
@@ -100,8 +100,8 @@ def noised_rewards(rewards: Float64, epsilon: float, seed: int) -> Float64:
 
     Args:
         rewards: in [0, 1], any shape; put on the grid of `REWARD_LEVELS` steps toward zero first.
-        epsilon: for one reward.
-        seed: of the key.
+        epsilon: epsilon of one reward.
+        seed: seed of the key.
     """
     law = reward_law(epsilon)
     stream = KeyedStream(seeded_key(seed, "edge"), _address("local-reward", {"levels": REWARD_LEVELS}))
@@ -110,12 +110,12 @@ def noised_rewards(rewards: Float64, epsilon: float, seed: int) -> Float64:
 
 
 def forget_noise() -> None:
-    """Free the noise that is kept for further runs under the same seed."""
+    """Free the noise that is kept for later runs under the same seed."""
     _unit_noise.cache_clear()
 
 
 def _scales(calibration: Calibration, exposure: Exposure, noise_at: NoiseAt, epsilon: float) -> Float64:
-    """What the unit noise of each counter is multiplied by."""
+    """The factors of each counter's unit noise."""
     if calibration.key == PAPER:
         levels = levels_of(calibration, exposure.horizon("projected", noise_at))
         return np.array(paper_scale(exposure, noise_at, epsilon)) / levels
@@ -128,7 +128,7 @@ def _level(noise: Float64) -> float:
 
 
 def _in_turn(of_users: Float64) -> Float64:
-    """(T, N, d) of (N, T/N, d): after event t, user t mod N has one more leaf; before their first, zeros."""
+    """Turn (N, T/N, d) into (T, N, d): after event t, user t mod N has one more leaf; before their first, zeros."""
     users, leaves, dimension = of_users.shape
     spread = np.zeros((leaves * users, users, dimension))
     for user in range(users):
@@ -137,7 +137,7 @@ def _in_turn(of_users: Float64) -> Float64:
 
 
 def _summed_in_turn(of_users: Float64, scales: Float64) -> Float64:
-    """(T, m): the sum over users of what their counters of m coordinates have released last."""
+    """(T, m): the sum over users of the latest release of each one's counter of m coordinates."""
     users, leaves, size = of_users.shape
     total = np.zeros((leaves * users, size))
     for user in range(users):

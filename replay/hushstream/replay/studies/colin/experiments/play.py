@@ -1,8 +1,8 @@
 """One run of a collaborative bandit in a world whose users are served in turn, under one calibration.
 
-Every event: the next user is shown arms, the learner picks the one with the highest bound phi_u . x + alpha
-sqrt(x' C_uu x), computed from what was released before; the public features enter A, the reward the counter, and
-the counter's new release is there for the next event.
+In every event the next user is shown arms. The learner picks the arm with the highest bound phi_u . x + alpha
+sqrt(x' C_uu x), computed from earlier releases. The public features enter A, the reward enters the counter, and the
+counter's new release is used from the next event on.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class WorldSetting:
     """A world by name and options, and how many events are played in it.
 
     Attributes:
-        name: of the world's factory.
-        options: beside rounds and seed, as sorted pairs.
+        name: name of the world's factory.
+        options: options other than rounds and seed, as sorted pairs.
         events: T.
-        seed: of the world, the keys and the random policy.
+        seed: seed of the world, the keys and the random policy.
     """
 
     name: str
@@ -58,12 +58,12 @@ class WorldSetting:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What a learner is set to; see `ridge_for`.
+    """The settings of a learner; see `ridge_for`.
 
     Attributes:
         alpha: width of the bounds.
         ridge_per_noise: how much the ridge grows with the known noise.
-        tie_weight: multiplies the graph's weights for GOBLin.
+        tie_weight: factor of the graph's weights for GOBLin.
     """
 
     alpha: float = 0.1
@@ -76,12 +76,12 @@ class Task:
     """One run.
 
     Attributes:
-        world: where.
+        world: the world and its events.
         policy: the learner, or ``random``.
         calibration: a calibration's key, or `NONPRIVATE`.
         noise_at: who adds the noise.
-        epsilon: for one reward; 0 without privacy.
-        tuning: of the learner.
+        epsilon: epsilon of one reward; 0 without privacy.
+        tuning: the settings of the learner.
     """
 
     world: WorldSetting
@@ -94,7 +94,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Played:
-    """What a run came to.
+    """The outcome of a run.
 
     Attributes:
         events: (m,) numbers of events at the checkpoints.
@@ -114,10 +114,10 @@ class Played:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stage:
-    """A world's values for a whole run: everything but the choices.
+    """A world's values for a whole run, except the choices.
 
     Attributes:
-        world: for its relation, graph and truth.
+        world: the world, for its relation, graph and truth.
         features: (T, arms, d) float64.
         expected: (T, arms).
         rewards: (T, arms).
@@ -134,8 +134,8 @@ def stage_of(setting: WorldSetting) -> Stage:
     """Tabulate a world, user t mod N at event t.
 
     Raises:
-        WorldError: unknown or bad options, a world without arms of its own features, or events that cannot be
-            served evenly.
+        WorldError: unknown or bad options, a world whose arms have no features, or events that cannot be divided
+            equally among the users.
     """
     world = _world_of(setting)
     rounds = world.rounds
@@ -182,7 +182,7 @@ def _exposure(world: CollaborativeWorld, relation: Relation, events: int) -> Exp
 
 
 def exposure_for(task: Task) -> Exposure:
-    """What a reward can move in a task's run, without playing it."""
+    """The public facts of a task's run, without playing it."""
     return _exposure_for(task.world, task.policy, task.tuning.tie_weight)
 
 
@@ -198,7 +198,7 @@ def play(task: Task) -> Played:
     """Play one run; a pure function of the task.
 
     Raises:
-        WorldError, CalibrationError, BadPlan, BadNoise: settings without a meaning.
+        WorldError, CalibrationError, BadPlan, BadNoise: settings that cannot be played.
     """
     stage = stage_of(task.world)
     marks = checkpoints(task.world.events)
@@ -218,18 +218,18 @@ def play(task: Task) -> Played:
 
 
 def ridge_for(calibration: Calibration, level: float, relation: Relation, per_noise: float) -> float:
-    """Lambda by the noise's level on a projected coordinate; see `hushstream.systems.colin.ridge_rule`."""
+    """Lambda from the level of the noise on a projected coordinate; see `hushstream.systems.colin.ridge_rule`."""
     return noise_aware_ridge(projected_deviation(relation, level) if calibration.sums == "raw" else level, per_noise)
 
 
 def checkpoints(events: int) -> NDArray[np.int64]:
-    """At most a hundred numbers of events, evenly spaced, the last of them all."""
+    """At most a hundred event numbers, evenly spaced; the last one is the last event."""
     step = max(1, events // _CHECKPOINTS)
     return np.arange(step, events + 1, step) if events % step == 0 else np.append(np.arange(step, events, step), events)
 
 
 def _random(stage: Stage, marks: NDArray[np.int64]) -> Played:
-    """A policy that picks at random, in expectation over its picks."""
+    """A policy that picks at random; its values are expectations over its picks."""
     reward = np.cumsum(stage.expected.mean(axis=1))
     regret = np.cumsum(stage.expected.max(axis=1)) - reward
     nothing = np.full(len(marks), np.nan)
@@ -245,7 +245,7 @@ def _loop(
     noise: Float64 | None,
     marks: NDArray[np.int64],
 ) -> Played:
-    """Play all events; ``rewards`` is what enters the sums, ``noise`` (T, N, d) what is released on top."""
+    """Play all events; ``rewards`` enter the sums, ``noise`` (T, N, d) is added to what is released."""
     users, dimension = relation.users, stage.features.shape[2]
     state = CollaborativeState(relation, dimension, ridge, norm=1.0)
     sums = np.zeros((users, dimension))

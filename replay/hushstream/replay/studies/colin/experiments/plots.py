@@ -101,7 +101,7 @@ def draw_error(rows: Sequence[Row], sheet: Sheet) -> None:
     drawn = [row for row in rows if row["algorithm"] != "random"]
     panels = _draw_over_time(drawn, sheet, "error", "L2 error of a user's parameters")
     errors = [row["error"] for row in drawn]
-    # A shared axis: set once, it holds for all panels.
+    # All panels share the axis, so setting it once is enough.
     plain_logarithm(panels[0])
     panels[0].set_ylim(0.7 * min(errors), 1.4 * max(errors))
 
@@ -145,7 +145,7 @@ def _draw_panels(rows: Sequence[Row], sheet: Sheet, across: str, value: str, lab
 
 
 def calibration_label(rows: Sequence[Row]) -> str:
-    """A calibration's name, and what must stand beside it."""
+    """A calibration's name with the warning that must stand beside it."""
     first = rows[0]
     if first["private_as_stated"]:
         return str(first["calibration"])

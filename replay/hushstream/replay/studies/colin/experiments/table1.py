@@ -53,7 +53,7 @@ SOURCE = "Wang et al. 2020 (Global and Local Differential Privacy for Collaborat
 
 EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0)
 MAIN = "table"
-"""The part that is laid out as the paper's table, and judged."""
+"""The part that has the layout of the paper's table and is compared with targets."""
 
 ALPHA = 0.1
 TIE_WEIGHT = {NONPRIVATE: 1.0, "local-reward": 1.0, PAPER: 20.0}
@@ -67,7 +67,7 @@ PAPER_FIGURES: Mapping[str, tuple[float, ...]] = {
     "LDP-CoLin": (3310.53, 3095.10, 2389.05, 1795.40, 938.76),
     "LDP-GOBLin": (3268.70, 3004.80, 2334.62, 1743.57, 1060.53),
 }
-"""Regret that the paper prints, at `EPSILONS`, from a generator that it does not state."""
+"""The regret that the paper prints, at `EPSILONS`, from a generator that it does not state."""
 
 SETTINGS = (
     f"alpha = {ALPHA:g} for every learner. Ridge 1 without privacy; with it 1 + c s, s the known root mean square of"
@@ -91,12 +91,12 @@ class Block:
     """A part of the grid: one world, some calibrations, some epsilons.
 
     Attributes:
-        part: how rows name it.
-        variant: of the simulator.
+        part: its name in rows.
+        variant: variant of the simulator.
         dimension: d.
         events: T.
-        calibrations: of its rows.
-        epsilons: of its rows.
+        calibrations: the calibrations of its rows.
+        epsilons: the epsilons of its rows.
     """
 
     part: str
@@ -113,7 +113,7 @@ class Block:
 
 
 def tuning_of(calibration: str, policy: Policy) -> Tuning:
-    """How a learner is set under a calibration; see `SETTINGS`."""
+    """The settings of a learner under a calibration; see `SETTINGS`."""
     if calibration == NONPRIVATE:
         return Tuning(ALPHA)
     tie_weight = TIE_WEIGHT.get(calibration, SUMS_TIE_WEIGHT) if policy == "goblin" else 1.0
@@ -140,7 +140,7 @@ def run(quick: bool, progress: Progress | None = None) -> Findings:
 
 
 def play_blocks(blocks: Sequence[Block], seeds: Sequence[int], progress: Progress | None = None) -> TableFindings:
-    """Play parts of the grid under each seed; targets are not judged."""
+    """Play parts of the grid under each seed, without comparing them with targets."""
     tasks = [task for block in blocks for seed in seeds for task in _tasks(block, seed)]
     played = play_tasks(tasks, progress)
     rows = [row for block in blocks for row in _rows(block, seeds, played)]
@@ -221,7 +221,7 @@ def worst_guarantee(tasks: Sequence[Task]) -> Guarantee:
 
 
 def targets(rows: Sequence[Row]) -> list[BenchRow]:
-    """The orderings that the paper's calibration must give, and that the best here beats its sound version."""
+    """The orderings that the paper's calibration must give, and that the best one here beats the paper's made sound."""
     table = {(r["calibration"], r["algorithm"], r.get("epsilon_asked")): r["regret"] for r in rows if r["part"] == MAIN}
     epsilons = sorted({key[2] for key in table if key[2] is not None})
 
@@ -256,12 +256,12 @@ def _below(name: str, ratio: float) -> BenchRow:
 
 
 class TableFindings(Findings):
-    """Findings whose table is laid out as the paper's: a line for each algorithm, a column for each epsilon."""
+    """Findings with the layout of the paper's table: a line for each algorithm, a column for each epsilon."""
 
     __slots__ = ()
 
     def table(self) -> Group:
-        """Every part with its calibrations, then targets and facts."""
+        """All parts with their calibrations, then targets and facts."""
         parts = list(dict.fromkeys(row["part"] for row in self.rows))
         tables = [_layout([row for row in self.rows if row["part"] == part], part) for part in parts]
         return Group(*tables, targets_table(self.targets), Text("\n".join(self.description.facts())))
@@ -291,7 +291,7 @@ def _layout(rows: Sequence[Row], part: str) -> Table:
 
 
 def _spread(line: Sequence[Row], columns: int) -> list[Row]:
-    """A row for each column; what does not depend on epsilon stands in all."""
+    """One row for each column; a value that does not depend on epsilon is repeated."""
     return list(line) if len(line) == columns else [line[0]] * columns
 
 

@@ -1,13 +1,13 @@
 """HetRec 2011 Last.fm as a world for collaborative bandits (Wang et al. 2020, section 6.1).
 
 Features: all tags of an artist as a TF-IDF vector, reduced to d = 25 by a principal component analysis, then scaled
-to length 1. Users: the people of the friend graph in 100 clusters, each of which is one user of the bandit; small
-components of the graph are clusters of their own, the rest is cut by spectral clustering (the paper used Graclus,
+to length 1. Users: the people of the friend graph in 100 clusters; each cluster is one user of the bandit. Small
+components of the graph are clusters of their own; the rest is cut by spectral clustering (the paper used Graclus,
 which has the same normalised-cut objective). W: w_ij is the number of friendships between clusters i and j (within
-a cluster for i = j), each column divided by its sum. The graph for GOBLin has these numbers off the diagonal.
+a cluster for i = j), and each column is divided by its sum. The graph for GOBLin has these numbers off the diagonal.
 
 Each round draws a person of the cluster with one artist that they listened to (every such pair is equally likely) and
-24 artists that they did not listen to, in random order. The reward is 1 for the artist listened to, else 0: it is
+24 artists that they did not listen to, in random order. The reward is 1 for the artist listened to, else 0, so it is
 known exactly. Artists without tags have no features and are left out.
 """
 
@@ -24,7 +24,7 @@ from hushstream.replay.studies.colin.worlds.related import columns_to_one, pick_
 from hushstream.replay.worlds.draws import Draws, IntArray
 from hushstream.replay.worlds.world import WorldError, check_request, require_number
 
-# Fixed, whatever the world's seed: the dataset is one, only what is shown differs.
+# The seed of the fit does not follow the world's: every world has the same clusters and features, and shows others.
 _FIT_SEED = 0
 
 
@@ -60,7 +60,7 @@ class LastfmWorld:
 
     @property
     def name(self) -> str:
-        """With the method of clustering, which figures must name."""
+        """Name with the method of clustering, which figures must state."""
         return f"lastfm/{self.variant}"
 
     @property
@@ -104,11 +104,11 @@ class LastfmWorld:
         return np.asarray(hit, dtype=np.float64)
 
     def expected(self, users: IntArray, round_index: int, arms: IntArray) -> npt.NDArray[np.float64]:
-        """Return the (n,) rewards themselves: nothing about them is random once the arms are shown."""
+        """Return the (n,) rewards: they are exact, since nothing is random once the arms are shown."""
         return self.rewards(users, round_index, arms)
 
     def eligible(self, users: IntArray, round_index: int) -> None:
-        """Every arm of a round may be shown."""
+        """None: every arm of a round may be shown."""
         return
 
     def largest_feature_norm(self, order: int) -> float:
@@ -149,7 +149,7 @@ def lastfm(
         rounds: interactions a cluster.
         dimension: d, principal components; the paper has 25.
         arms: artists a round, one of them listened to; the paper has 25.
-        seed: what is shown when; features and clusters do not depend on it.
+        seed: seed of what is shown when; features and clusters do not depend on it.
         data_dir: local data folder in place of the cache.
 
     Raises:
@@ -215,9 +215,9 @@ def artist_features(listening: Listening, dimension: int) -> npt.NDArray[np.floa
 
 
 def cluster_people(listening: Listening, clusters: int) -> npt.NDArray[np.int64]:
-    """Cut the friend graph: (people,) cluster numbers below ``clusters``.
+    """Cut the friend graph into clusters: (people,) cluster numbers below ``clusters``.
 
-    Every component but the largest is a cluster of its own; the largest is cut in the rest.
+    Every component but the largest is one cluster; the largest component is cut into the remaining number of clusters.
 
     Raises:
         WorldError: there are more components than clusters, or fewer people.
@@ -227,7 +227,7 @@ def cluster_people(listening: Listening, clusters: int) -> npt.NDArray[np.int64]
     from sklearn.cluster import SpectralClustering
 
     shape = (listening.people, listening.people)
-    # The clustering takes indices of 32 bits only.
+    # The clustering accepts only indices of 32 bits.
     ends = tuple(listening.friends.T.astype(np.int32))
     edges: Any = csr_array((np.ones(len(listening.friends)), ends), shape=shape)
     components, component_of = connected_components(edges, directed=False)
@@ -252,6 +252,6 @@ def friendships_between(
     ends = cluster_of[listening.friends]
     counts = np.zeros((clusters, clusters))
     np.add.at(counts, (ends[:, 0], ends[:, 1]), 1.0)
-    # Listed in both directions, a friendship within a cluster was counted twice in its cell.
+    # The list has both directions, so a friendship within a cluster was counted twice in its cell.
     np.fill_diagonal(counts, counts.diagonal() / 2)
     return counts

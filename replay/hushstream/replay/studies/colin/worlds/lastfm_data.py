@@ -1,8 +1,8 @@
-"""HetRec 2011 Last.fm as arrays: who listened to whom, who is whose friend, which artist bears which tag.
+"""HetRec 2011 Last.fm as arrays: who listened to which artist, who is whose friend, which artist has which tags.
 
-The tag assignments of the publisher's archive are one file, ``user_taggedartists.dat`` with 186,479 rows, of which
-no checksum is known here. A public copy comes in two parts that are known by their checksums (one row was lost at
-the cut). Either is taken; anything else is refused.
+In the publisher's archive the tag assignments are one file, ``user_taggedartists.dat`` with 186,479 rows; no checksum
+of it is known here. A public copy has two parts with known checksums (one row was lost between them). Either form is
+accepted; anything else is refused.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Listening:
     """The dataset, with people and artists numbered from 0 in the order of their published numbers.
 
     Attributes:
-        people: how many.
-        artists: how many artists bear a tag; others have no features and are left out.
-        tags: how many tags are in use.
+        people: how many people.
+        artists: how many artists have a tag; others have no features and are left out.
+        tags: how many tags are used.
         listened: (pairs, 2) int64: person, artist; each pair once.
         friends: (edges, 2) int64: person, person; each friendship in both directions.
         assigned: (assignments, 2) int64: artist, tag; one row each time somebody gave the tag.
@@ -55,7 +55,7 @@ class Listening:
 
 
 def read_lastfm(data_dir: str | Path | None = None) -> Listening:
-    """Read the dataset from where it lies.
+    """Read the dataset from its folder.
 
     Args:
         data_dir: local data folder in place of the cache.

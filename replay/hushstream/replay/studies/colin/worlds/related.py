@@ -1,7 +1,7 @@
-"""Worlds in which each round shows a user several arms, each with features of its own, and users are related.
+"""Worlds in which each round shows a user several arms with features of their own, and users are related.
 
-A context of such a world is the float32 row-major matrix of the shown arms' features, (arms, d), as one row of
-arms * d numbers: so it travels through the same records as any other context. Arm a of a round is its row a.
+A context of such a world is the (arms, d) float32 matrix of the shown arms' features, flattened by rows to arms * d
+numbers, so the same records carry it as any other context. Arm a of a round is row a of the matrix.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from hushstream.replay.worlds.draws import Draws, IntArray
 from hushstream.replay.worlds.world import World, WorldError
 
-# Rounding a row of length 1 to float32 can make it longer: this much shorter before, it never does.
+# Rounding a row of length 1 to float32 can make it longer than 1; scaled to this length first, it never does.
 _ROUNDING_ROOM = 1.0 - 2.0**-22
 
 
@@ -75,19 +75,19 @@ def columns_to_one(weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 def pick_without_replacement(
     draws: Draws, users: IntArray, round_index: int, count: int, pool: int | IntArray
 ) -> npt.NDArray[np.int64]:
-    """Draw ``count`` different numbers below ``pool`` for each user at a round: every set is equally likely.
+    """Draw ``count`` different numbers below ``pool`` for each user at a round; every set is equally likely.
 
-    Floyd's method (Bentley and Floyd 1987), one uniform a number.
+    It uses Floyd's method (Bentley and Floyd 1987), with one uniform draw for each number.
 
     Args:
         draws: seed and purpose.
         users: (n,).
         round_index: the round.
-        count: numbers for each user, at most every pool.
+        count: how many numbers each user gets; no pool may be smaller.
         pool: one for all or (n,).
 
     Returns:
-        (n, count) int64; each row depends on nothing but (seed, purpose, user, round).
+        (n, count) int64; each row depends only on seed, purpose, user and round.
     """
     coins = draws.uniforms(users, round_index, count)
     picked = np.empty((len(users), count), dtype=np.int64)

@@ -1,20 +1,20 @@
 """The simulator of Wang et al. 2020 (Global and Local Differential Privacy for Collaborative Bandits), section 6.1.
 
-N users with parameters theta_i of length 1, related by a matrix W; a pool of arms with features of length 1, of
-which some are shown at each round. The mean reward of arm x for user u is x' sum_j w_uj theta_j, its reward that
-plus Gaussian noise, clipped to [0, 1] (the paper's rewards can leave it, its proofs need it).
+N users with parameters theta_i of length 1, related by a matrix W; a pool of arms with features of length 1, some of
+which are shown in each round. The mean reward of arm x for user u is x' sum_j w_uj theta_j. The reward is the mean
+plus Gaussian noise, clipped to [0, 1]: in the paper rewards can leave this interval, but its proofs need it.
 
 W by the paper's recipe: w_ij is the inner product of theta_i and theta_j; edges below a threshold are deleted;
 each column is divided by its sum. The paper states neither the threshold nor sigma nor d. Here the threshold is a
 quantile of the users' inner products (``edge_quantile``), and a user's tie to themselves is never deleted. The graph
-for GOBLin has an edge of weight 1 for every pair that is left.
+for GOBLin has an edge of weight 1 for every remaining pair.
 
-The paper says how features and parameters are drawn, but not in a way that gives its figures (a random policy
-would have a lower regret than its private learners). So there are variants, named wherever a figure is shown:
+The paper says how features and parameters are drawn, but drawing them so does not give its figures (a random policy
+would have a lower regret than its private learners). So there are variants, and every figure names its own:
 
-* ``uniform``: the text to the letter: every coordinate of theta and x is U(0, 1), then divided by its L2 norm.
+* ``uniform``: exactly as written: every coordinate of theta and x is U(0, 1), then divided by its L2 norm.
 * ``nonnegative``: absolute values of normal numbers, divided by the L2 norm: wider angles, still no signs.
-* ``unit-sphere``: uniform on the sphere, signs and all; negative means are clipped to reward 0.
+* ``unit-sphere``: uniform on the sphere, with signs; negative means are clipped to reward 0.
 * ``masked``: uniform times a 0-1 mask of the group, divided by the L2 norm: five groups of users and five of
   arms, each with a mask of fair coins, as in the public simulator of the same authors (BanditLib).
 """
@@ -39,7 +39,7 @@ _GROUPS = 5
 
 @dataclass(frozen=True, slots=True)
 class ColinWorld:
-    """The simulator with its truth; see `colin` for the meaning of each option.
+    """The simulator with its true parameters; see `colin` for the meaning of each option.
 
     Attributes:
         parameters: (N, d) float64, theta of each user, length 1.
@@ -66,7 +66,7 @@ class ColinWorld:
 
     @property
     def name(self) -> str:
-        """With the variant, which figures must name."""
+        """Name with the variant, which figures must state."""
         return f"colin/{self.variant}"
 
     @property
@@ -103,7 +103,7 @@ class ColinWorld:
         return np.clip(mean, 0.0, 1.0)
 
     def eligible(self, users: IntArray, round_index: int) -> None:
-        """Every arm of a round may be shown."""
+        """None: every arm of a round may be shown."""
         return
 
     def largest_feature_norm(self, order: int) -> float:
@@ -134,14 +134,14 @@ def colin(
     Args:
         variant: how features and parameters are drawn; see the module.
         users: N; the paper has 10 (5 to 50 in its Figure 1c).
-        rounds: interactions a user; everyone is served evenly, so T = users * rounds.
+        rounds: interactions of each user; all users are served equally often, so T = users * rounds.
         dimension: d of one arm's features; not stated in the paper, 25 as in its other experiments.
         arms: shown per round; the paper has 10.
         pool: all arms; the paper has 1,000.
         noise_std: sigma of the reward's noise before clipping; not stated in the paper.
         edge_quantile: the share of the pairs of users that is deleted, the least similar first; the paper has a
-            threshold without a figure. 0 leaves all pairs with a positive inner product.
-        seed: everything that is drawn depends on it.
+            threshold but does not state it. 0 keeps all pairs with a positive inner product.
+        seed: seed of everything that is drawn.
 
     Raises:
         WorldError: an option has an unknown value or lies out of range.
@@ -196,7 +196,7 @@ def relate(
     similar = parameters @ parameters.T
     above = similar[np.triu_indices(len(similar), 1)]
     threshold = np.quantile(above, edge_quantile) if above.size else 0.0
-    # Influence is nonnegative in CoLin: a pair that points apart has no edge, whatever the threshold.
+    # Influence is nonnegative in CoLin: a pair with a negative inner product has no edge, whatever the threshold.
     kept = (similar >= threshold) & (similar > 0.0)
     np.fill_diagonal(kept, val=True)
     graph = kept.astype(np.float64)
@@ -208,7 +208,7 @@ def _rows(variant: Variant, purpose: str, count: int, dimension: int, seed: int)
     """Draw unscaled rows, (count, dimension); none is all zeros."""
     generator = Draws(seed, purpose).generator()
     if variant == "uniform":
-        # From (0, 1]: a row of zeros has no direction.
+        # From (0, 1]: a row of zeros would have no direction.
         return 1.0 - generator.random((count, dimension))
     if variant == "masked":
         masks = _masks(generator, dimension)
@@ -219,7 +219,7 @@ def _rows(variant: Variant, purpose: str, count: int, dimension: int, seed: int)
 
 
 def _masks(generator: np.random.Generator, dimension: int) -> npt.NDArray[np.float64]:
-    """Draw (groups, dimension) fair coins; a mask without a one gets all ones."""
+    """Draw (groups, dimension) fair coins; a mask without a one becomes all ones."""
     masks = generator.integers(0, 2, size=(_GROUPS, dimension)).astype(np.float64)
     masks[~masks.any(axis=1)] = 1.0
     return masks

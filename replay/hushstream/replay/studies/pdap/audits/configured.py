@@ -16,13 +16,13 @@ from hushstream.systems.pdap.counter.pending import Counter
 from hushstream.systems.pdap.promise import release_guarantee
 
 MOST_ARMS = 2_000
-"""Blocks side by side."""
+"""The most blocks that one deployment of the audit has."""
 
 
 def audit_config(config: PdapConfig, runs: int, false_alarm: float) -> AuditReport:
-    """Attack what a configuration releases: blocks of its cells and items, of the level with the largest epsilon."""
+    """Attack what a configuration releases: blocks of its cells and items, on the level with the largest epsilon."""
     release, epsilons = config.release, config.level_epsilons
-    # Of equal levels the deepest: a unit there passes the test of every level.
+    # Of levels with equal epsilon the deepest: a unit there passes the test of every level.
     level = max(range(len(epsilons)), key=lambda one: (epsilons[one], one))
     most = max(1, release.horizon // config.least_counts[level])
     blocks = Abreast(config, Counter, level, min(config.arms, MOST_ARMS, runs, most))

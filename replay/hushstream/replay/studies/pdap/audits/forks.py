@@ -1,4 +1,4 @@
-"""Branches of the journal of P-DAP's counter."""
+"""Forks of the journal of P-DAP's counter."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hushstream.systems.pdap.records import outcome_fields
 
 
 def blocks(config: PdapConfig) -> Fork:
-    """The block of each arm that one window releases; arms are runs."""
+    """The fork of the block of each arm that one window releases; each arm is one run."""
     system, key = PdapSystem.of(config), fresh_key()
     arms = np.repeat(np.arange(config.arms), config.least_counts[0])
 
@@ -45,5 +45,5 @@ def blocks(config: PdapConfig) -> Fork:
 
 
 def fork_rows(config: PdapConfig) -> tuple[Recipe, ...]:
-    """All of them."""
+    """All audits of forks."""
     return (fork_row("forked-blocks", "blocks of arms", partial(blocks, config)),)

@@ -1,9 +1,9 @@
 """Attacks on P-DAP's releases: one reward, 1 against 0; the attacker sees everything that is public.
 
-The unit is the first outcome. The adversary knows all others and chooses them: nobody else clicks. Whatever is public
-(windows' outcomes, which blocks there are, their sizes) is compared with what it is without the click: in the product
-it is a function of arms and counts, so it is the same. What remains are the noised sums of the unit's blocks: the
-adversary says yes where each of them reaches 1, where the likelihood ratio is largest.
+The unit is the first outcome. The attacker knows all other outcomes and chooses them: no other outcome is a click. All
+public facts (windows' outcomes, which blocks there are, their sizes) are compared with what they are without the click.
+In the product they depend only on arms and counts, so they are equal. The noised sums of the unit's blocks remain: the
+attacker says yes where each of them reaches 1, where the likelihood ratio is largest.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from hushstream.systems.pdap.promise import release_guarantee
 
 ARMS_ABREAST = 25
 WINDOWS = 2
-"""Of a transcript: the unit's own, and one that follows from its release."""
+"""How many windows a transcript has: the unit's own, and one that follows from its release."""
 
 PAPER_EPSILON = 1.0
 
 Choose = Callable[[Serving, Counter, int], Int64]
-"""(model, counter, how many) -> arms of so many contexts in the middle of the space."""
+"""(model, counter, n) -> the arms of n contexts in the middle of the space."""
 
 
 def config_of(release: BlockConfig, arms: int) -> PdapConfig:
@@ -54,7 +54,7 @@ def config_of(release: BlockConfig, arms: int) -> PdapConfig:
 
 
 def noise_of(config: PdapConfig, key: Key) -> KeyedBlockNoise:
-    """The noise of a counter whose journal nobody else has."""
+    """The noise of a counter whose journal no other counter has."""
     address = NoiseAddress(
         purpose="release-noise",
         deployment=config.deployment,
@@ -70,12 +70,12 @@ def noise_of(config: PdapConfig, key: Key) -> KeyedBlockNoise:
 
 @dataclass(frozen=True, slots=True)
 class Rig:
-    """What is under attack; tests put in parts that break one rule each.
+    """What is attacked; tests put in parts that each break one rule.
 
     Attributes:
-        config: of the deployment.
-        counter: makes it.
-        choose: arms of contexts.
+        config: the deployment's configuration.
+        counter: makes its counter.
+        choose: chooses the arms of contexts.
     """
 
     config: PdapConfig
@@ -84,18 +84,18 @@ class Rig:
 
 
 def product(release: BlockConfig) -> Rig:
-    """The rig as it is deployed: arms come from tickets."""
+    """What is deployed: tickets give the arms."""
     return Rig(config_of(release, 1), Counter, by_tickets)
 
 
 def by_tickets(serving: Serving, counter: Counter, count: int) -> Int64:
-    """Tickets in turn: coins are public here, which the guarantee allows."""
+    """Take tickets in turn; the coins are public here, which the guarantee allows."""
     numbers = (np.arange(counter.taken, counter.taken + count) * 97 % 256).astype(np.uint8)
     return serving.answer(np.full((count, 1), 0.5), numbers).arms
 
 
 def transcript(rig: Rig, key: Key, present: bool) -> list[Release]:
-    """The first windows of a deployment in which the first outcome alone may be clicked."""
+    """The first windows of a deployment in which only the first outcome may be a click."""
     counter, aggregate = rig.counter(rig.config, noise_of(rig.config, key)), Aggregate(rig.config)
     serving = Serving(rig.config.grid, key)
     serving.apply(aggregate.publish())
@@ -118,7 +118,7 @@ def _take(counter: Counter, arms: Int64, rewards: Int64) -> None:
 
 
 def transcript_attack(rig: Rig) -> Attack:
-    """Say yes where public facts changed, and else where the noised sum of the unit's block reaches 1."""
+    """Say yes where public facts changed, or else where the noised sum of the unit's block reaches 1."""
     key = fresh_key()
     known = public(transcript(rig, key, False)[0])
     unit = _first_arm(rig, key)
@@ -141,26 +141,26 @@ def _first_arm(rig: Rig, key: Key) -> int:
 
 
 def public(release: Release) -> tuple[int, bytes]:
-    """What a release says that no reward may change: outcomes, arrivals, and its blocks but for their sums."""
+    """The parts of a release that no reward may change: outcomes, arrivals, and its blocks without their sums."""
     blocks = release.blocks
     columns = (release.arrived, release.arrivals, blocks.cells, blocks.arms, blocks.counts)
     return release.outcomes, b"|".join(column.tobytes() for column in columns)
 
 
 def audit_transcript(rig: Rig) -> Run:
-    """The whole transcript of a closed loop."""
+    """Attack the whole transcript of a closed loop."""
     return partial(audit_attack, transcript_attack(rig), release_guarantee(rig.config).cost, family())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Abreast:
-    """Blocks side by side, one unit in each: a reward moves its own block, and noise of blocks is independent.
+    """Blocks that are attacked together, one unit in each: a reward moves only its own block; noise is independent.
 
     Attributes:
-        config: of the deployment.
-        counter: makes it.
-        level: of the blocks' cells.
-        arms: how many, one block each.
+        config: the deployment's configuration.
+        counter: makes its counter.
+        level: level of the blocks' cells.
+        arms: how many arms there are, with one block each.
     """
 
     config: PdapConfig
@@ -169,7 +169,7 @@ class Abreast:
     arms: int
 
     def sums(self, key: Key, present: bool) -> NDArray[np.float64]:
-        """The least sum of each arm among all that is released of it, also of what should not be: (arms,)."""
+        """The smallest sum of each arm in all its releases, also in one that should not be there, (arms,)."""
         size = self.config.least_counts[self.level]
         cell, below = self._cells()
         one = self.counter(self.config, noise_of(self.config, key))
@@ -185,26 +185,26 @@ class Abreast:
         return least
 
     def _cells(self) -> tuple[int, int]:
-        """The cell of the level in a corner of the space, and where contexts arrive in it."""
+        """The cell of the level in a corner of the space, and the cell in it where contexts arrive."""
         grid = self.config.grid
         path = int(grid.paths(np.zeros((1, grid.dimension)))[0])
         return grid.cell_at(path, self.level), grid.cell_at(path, min(self.level + 1, grid.levels))
 
 
 def blocks_attack(blocks: Abreast) -> Attack:
-    """The adversary reads every release of an arm's block, also one that should not be there."""
+    """The attacker reads every release of an arm's block, also one that should not be there."""
     key, levels = fresh_key(), blocks.config.release.reward_levels
     return side_by_side(lambda present: blocks.sums(key, present) - levels + 0.5, blocks.arms)
 
 
 def audit_blocks(release: BlockConfig, counter: Callable[[PdapConfig, KeyedBlockNoise], Counter] = Counter) -> Attacked:
-    """All releases of a block of the only level."""
+    """Attack all releases of a block, with one level."""
     config = config_of(release, ARMS_ABREAST)
     return attacked_blocks(Abreast(config, counter, 0, config.arms))
 
 
 def attacked_blocks(blocks: Abreast) -> Attacked:
-    """All releases of a block, at the largest level's epsilon."""
+    """Attack all releases of a block, at the largest epsilon of all levels."""
     config = blocks.config
     return Attacked(blocks_attack(blocks), release_guarantee(config).cost, family(config.release.reward_levels))
 
@@ -215,7 +215,7 @@ def family(levels: int = 1) -> Family:
 
 
 def audit_paper() -> Run:
-    """The paper's form: is the second item shown to a forwarded context, whose one click more decides?"""
+    """The paper's form: is the second item shown to a forwarded context, which one more click decides?"""
     world, task = vendors(vendors=2, arms=2), PaperTask("P-DAP", PAPER_EPSILON, 1_000, (), 0, 2, 2)
 
     def score(present: bool) -> float:
@@ -231,7 +231,7 @@ def audit_paper() -> Run:
 
 
 def audits() -> tuple[Audit, ...]:
-    """The rows of P-DAP."""
+    """The audits of P-DAP's blocks, its closed loop and the paper's form."""
     blocks, levels = BlockConfig(), BlockConfig(reward_levels=3)
     about = "a reward of 1 against 0, all releases seen"
     return (
@@ -258,5 +258,5 @@ def audits() -> tuple[Audit, ...]:
 
 
 def rows() -> tuple[Recipe, ...]:
-    """Every audit of the system."""
+    """Every audit of P-DAP."""
     return (*map(made, audits()), *fork_rows(config_of(BlockConfig(), ARMS_ABREAST)))

@@ -1,4 +1,4 @@
-"""The counter's work over outcomes without a click against outcomes with one."""
+"""Compares the counter's work on outcomes without a click with its work on clicks."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """How fast P-DAP chooses and learns, and what a model costs: rows for ``make bench``.
 
-Choose and learn: a batch of contexts is answered, and its outcomes are taken into the counter. Windows close, models
-are drawn and applied apart from that, as they are on the stream. Rates are per second of the thread's CPU time,
-medians over rounds.
+Choose and learn: a batch of contexts is answered, and its outcomes go into the counter. Windows are closed, and models
+drawn and applied, outside of that time, as on the stream. Rates are per second of the thread's CPU time, medians over
+rounds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DIMENSION, VENDORS, ARMS = 5, 4, 1_000
 BATCH = 256
 EVENTS = 64 * BATCH
 WARM = 60_000
-"""Outcomes of a window; after two of them some 1,000 cells are open."""
+"""How many outcomes a window has; after two of them about 1,000 cells are open."""
 
 
 class _Deployment:
@@ -54,7 +54,7 @@ class _Deployment:
         self.seconds = self.turn()
 
     def learn(self, count: int, batch: int, alone: bool = False) -> float:
-        """Answer and take ``count`` contexts in batches, or answer each alone; seconds of CPU time."""
+        """Answer ``count`` contexts in batches, or each alone, and take in their outcomes; seconds of CPU time."""
         choose = self.one_by_one if alone else self.serving.choose
         contexts = self.draws.random((count, DIMENSION)).astype(np.float32)
         clicks = (self.draws.random(count) < 0.4).astype(np.int64)
@@ -69,7 +69,7 @@ class _Deployment:
         return time.thread_time() - begin
 
     def one_by_one(self, contexts: Contexts, users: Sequence[bytes], events: Sequence[bytes]) -> Decisions:
-        """What `Serving.choose` says, as a worker asks: the cells of a batch at once, each context by itself."""
+        """Decide as a worker does: the cells of a batch at once, then each context by itself."""
         paths = self.config.grid.paths(contexts).tolist()
         answers = [self.serving.one(*row) for row in zip(paths, users, events, strict=True)]
         arms, propensities, cells, arrivals, tickets = np.array(answers, dtype=np.int64).T
@@ -87,7 +87,7 @@ def pdap_rows(progress: Progress, rounds: int = 5) -> list[BenchRow]:
     """Measure choosing and learning in batches and one at a time, and the close of a window with its model.
 
     Args:
-        progress: told what is being measured.
+        progress: called with what is being measured.
         rounds: repetitions; figures are medians over them.
     """
     progress("P-DAP")

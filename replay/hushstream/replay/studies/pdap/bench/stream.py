@@ -1,8 +1,8 @@
-"""P-DAP on a stream: a vendor's learner against a bare Faust agent, and its answers while windows close.
+"""P-DAP on a stream: a vendor's learner compared with a bare Faust agent, and its answers while windows close.
 
-Rates and waits are of the broker's log times, as in every stream benchmark. In the paced run counter and aggregator
-work beside the learner, on outcomes of other vendors at the same pace, so that windows close and models are drawn and
-adopted while it answers.
+Rates and waits are computed from the broker's log times, as in every stream benchmark. In the paced run a counter and
+an aggregator run beside the learner, on outcomes of other vendors at the same pace, so that windows close and models
+are drawn and adopted while the learner answers.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _PREFIX, _BATCH = "bench.", 256
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Contexts of the run that measures the rate, and as many reports of what was shown; and of the paced one.
+    """The sizes of the run that measures the rate, and of the paced run.
 
     Attributes:
-        pairs: contexts.
-        pace: contexts a second.
-        seconds: how long.
-        window: outcomes of the first window; the others are a fifth larger each.
+        pairs: contexts in the run that measures the rate, and reports of what was shown.
+        pace: contexts per second in the paced run.
+        seconds: how long the paced run takes.
+        window: outcomes of the first window; each later one is a fifth larger than the one before.
     """
 
     pairs: int = 40_000
@@ -72,12 +72,12 @@ def pdap_stream_rows(progress: Progress, rounds: int = 5, sizes: Sizes | None = 
     """Measure the rate and the waits of one vendor's learner.
 
     Args:
-        progress: told what is being measured.
-        rounds: figures are medians, ratios are taken within a round.
-        sizes: of the runs; None for those that the targets are stated for.
+        progress: called with what is being measured.
+        rounds: figures are medians over them; ratios are taken within a round.
+        sizes: how large the runs are; None: the sizes for which targets are stated.
 
     Raises:
-        BenchFailed: a process ended, or stopped to go on.
+        BenchFailed: a process ended, or made no more progress.
     """
     given = sizes or Sizes()
     with tempfile.TemporaryDirectory(prefix="hushstream-bench-") as name:
@@ -132,21 +132,21 @@ class _Run:
     producer: AIOKafkaProducer
     tail: DecisionsTail
     done: int = 0
-    """Contexts that were appended."""
+    """How many contexts were appended."""
 
     async def append(self, topic: str, values: Sequence[bytes]) -> None:
         await append_all(self.producer, physical(self.connection.prefix, of_party(topic, FIRST)), values)
 
     @asynccontextmanager
     async def worker(self, role: str) -> AsyncIterator[Running]:
-        """A worker; the next one of its role goes on where it ended."""
+        """A running worker; the next one of its role goes on where this one ended."""
         arguments = ["-m", "hushstream.cli", "worker", role, "--deployment", str(self.folder / "deployment")]
         arguments += ["--bootstrap", self.connection.bootstrap, "--prefix", self.connection.prefix]
         async with started(role, [*arguments, "--state", str(self.place / role)], self.place) as running:
             yield running
 
     async def rate(self, sizes: Sizes) -> float:
-        """Contexts and reports a second of a learner that finds both ready."""
+        """Contexts and reports per second of a learner for which both are on the log already."""
         pairs = sizes.pairs
         await self.append("contexts", _contexts(0, pairs))
         async with self.worker(of_party("learner", FIRST)) as learner:
@@ -159,7 +159,7 @@ class _Run:
         return timed(self.tail.records[seen:], 1).per_second
 
     async def paced(self, sizes: Sizes) -> list[int]:
-        """Milliseconds from append to decision at a pace, while windows close and models come."""
+        """Milliseconds from append to decision at a fixed pace, while windows close and models arrive."""
         count, low = round(sizes.pace * sizes.seconds), self.done
         values, others = _contexts(low, count), _outcomes(self.system, count)
         outcomes = physical(self.connection.prefix, "outcomes")
@@ -168,7 +168,7 @@ class _Run:
             self.worker("aggregator"),
             self.worker(of_party("learner", FIRST)) as learner,
         ):
-            # One context first: the pace begins when the learner answers.
+            # The first context comes alone: the pace begins when the learner has answered it.
             await self.append("contexts", _contexts(low + count, 1))
             await self.tail.until(low + 1, 0, learner.check)
             before, begun, sent = len(self.tail.records), time.monotonic(), 0
@@ -201,7 +201,7 @@ def _contexts(first: int, count: int) -> list[bytes]:
 
 
 def _outcomes(system: System, count: int) -> list[bytes]:
-    """Outcomes of other vendors' users in records of `_BATCH`, at the root, for arms at random."""
+    """Outcomes of other vendors' users in records of `_BATCH`, in the root cell, for random arms."""
     draws, grid = np.random.default_rng(1), system.core.config.grid
     found = []
     for _ in range(count // _BATCH):

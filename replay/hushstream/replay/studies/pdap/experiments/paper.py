@@ -1,4 +1,4 @@
-"""P-DAP and GP-DAP as in their paper, and its baselines, only for its table.
+"""P-DAP and GP-DAP as in their paper, and the paper's baselines; they are used only for its table.
 
 Each vendor keeps its own adaptive partition and, per cell, counts and exact mean clicks of its items. A context of its
 own user goes through three phases (Algorithm 1): show an item of one's own that was shown fewer than G1 times; train a
@@ -10,9 +10,9 @@ the exact best, and its click goes back with Laplace noise of scale K log2(T) / 
     G1 = c m^(2 alpha l) ln T      G2 = c m^(2 alpha l) ln t + m^(alpha l) Gamma / 4      K G3 = c m^(2 alpha l) ln t
     Gamma = (M - 1) log2(T)^2 ln((M - 1) T log2(T) / sigma) / eps, sigma = .05; GP-DAP: eps = eps0 m^(alpha l)
 
-c is 1 in the paper; at its scale (four vendors of 1,000 items, 200,000 contexts) exploring alone would then outlast
-the run, so c = `CONTROL`. Where the paper is silent: children inherit their parent's counts, both algorithms share
-statistics, L = 1.
+c is 1 in the paper. At its scale (four vendors of 1,000 items, 200,000 contexts) exploration alone would then take
+longer than the run, so c = `CONTROL`. Where the paper does not say: children inherit their parent's counts, both
+algorithms share statistics, L = 1.
 
 Source: Zhou et al., Differentially Private Online Learning for Cloud-Based Video Recommendation with Multimedia Big
 Data in Social Networks (P-DAP), Algorithms 1 and 2, sections V and VI.
@@ -42,7 +42,7 @@ ALPHA, SPLIT_AT, GROWTH = 0.5, 2_500.0, 0.7
 SIGMA = 0.05
 LEVELS = 5
 UNIFORM_LEVEL = 2
-"""DUP's cells: 4 x 4 in two dimensions."""
+"""The level of DUP's cells: 4 x 4 cells in two dimensions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +51,10 @@ class PaperTask:
 
     Attributes:
         form: the algorithm.
-        epsilon: claimed; not for forms without privacy.
+        epsilon: the claimed epsilon; not used by forms without privacy.
         training: T, contexts before the test.
-        tests: totals of further contexts at which accuracy is read.
-        seed: of world and coins.
+        tests: accuracy is read after each of these numbers of further contexts.
+        seed: seed of world and coins.
         arms: items of each vendor.
         vendors: M.
     """
@@ -69,15 +69,14 @@ class PaperTask:
 
 
 def paper_guarantee(form: PaperForm, epsilon: float) -> Guarantee:
-    """What the paper's form promises: nothing at any epsilon.
+    """What the paper's form guarantees: nothing at any epsilon.
 
     Guarantee:
         Claimed (Theorems 4 and 5): epsilon. True: delta = 1 at every epsilon, that is, an infinite epsilon. Let two
-        items of a vendor have one mean, and let a context be forwarded to it: Algorithm 2, line 8, answers with the
-        exact argmax. One click more on the second item makes it the argmax: which item is shown next has probability 1
-        under one history and 0 under the other, and no factor e^eps on a 0 changes that. The last comparison of
-        Algorithm 1 (line 16) and its exploration, whose counts are exact, tell in the same way; contexts travel in
-        clear.
+        items of a vendor have the same mean, and let a context be forwarded to it: Algorithm 2, line 8, answers with
+        the exact argmax. One more click on the second item makes it the argmax: the next shown item has probability 1
+        under one history and 0 under the other, and no factor e^eps changes a 0. The last comparison of Algorithm 1
+        (line 16) and its exploration, whose counts are exact, reveal clicks in the same way; contexts travel in clear.
     """
     nothing = Cost(epsilon_micro(epsilon), DELTA_ONE)
     return Guarantee(
@@ -102,7 +101,7 @@ def paper_guarantee(form: PaperForm, epsilon: float) -> Guarantee:
 
 @dataclass(slots=True, eq=False)
 class PaperCell:
-    """What a vendor knows in one cell: of its items, and of its neighbours."""
+    """What a vendor knows in one cell about its items and its neighbours."""
 
     level: int
     arrivals: int
@@ -126,13 +125,13 @@ class PaperCell:
 
 
 class PaperRun:
-    """All vendors of one run, one context at a time."""
+    """All vendors of one run, served one context at a time."""
 
     def __init__(self, task: PaperTask, world: Vendors) -> None:
-        """Before the first context."""
+        """Begin before the first context."""
         self._task = task
         self._world = world
-        # The same coins at every epsilon: what differs between rows is not chance.
+        # The coins are the same at every epsilon, so rows do not differ by chance.
         self._coins = Draws(task.seed, "pdap-paper").generator()
         self._grid = Grid(world.dimension, 2, LEVELS)
         self._horizon = task.training + max(task.tests, default=0)
@@ -143,12 +142,12 @@ class PaperRun:
     def _start(self) -> dict[int, PaperCell]:
         first = 0 if self._task.form != "DUP" else UNIFORM_LEVEL
         arms, others = self._task.arms, self._task.vendors
-        # DUP's cells are made when they are first met; the root stands for all of them until then.
+        # DUP's cells are made when a context first meets them; the root stands for all of them until then.
         empty = np.zeros(arms, dtype=np.int64), np.zeros(arms)
         return {ROOT: PaperCell(first, 0, *empty, [0] * others, [0] * others, [0.0] * others)}
 
     def serve(self, arrivals: Arrivals) -> float:
-        """Answer contexts in order; the sum of the click probabilities of what was shown."""
+        """Answer contexts in order; return the sum of the click probabilities of what was shown."""
         paths = [
             self._grid.at_level(self._grid.paths(arrivals.contexts), level).tolist() for level in range(LEVELS + 1)
         ]
@@ -177,7 +176,7 @@ class PaperRun:
         return chance
 
     def _choose(self, cell: PaperCell, home: int) -> tuple[int, int | None, bool]:
-        """Algorithm 1, lines 4 to 16: an item of one's own, or a neighbour, and whether its answer is read."""
+        """Algorithm 1, lines 4 to 16: an item of one's own, or a neighbour, and whether its answer is learned from."""
         form, growth = self._task.form, 2.0 ** (2 * ALPHA * cell.level)
         least = int(cell.shown.argmin())
         if form != "neighbour-only" and cell.shown[least] < CONTROL * growth * math.log(self._horizon):
@@ -247,7 +246,7 @@ class PaperRun:
         return float(2.0 ** (ALPHA * level) * gamma / 4)
 
     def cell(self, vendor: int, path: list[int]) -> PaperCell:
-        """What ``vendor`` knows where a context lies, whose cells from the root down are ``path``."""
+        """What ``vendor`` knows in the cell of a context whose cells from the root down are ``path``."""
         known = self._cells[vendor]
         if self._task.form == "DUP":
             cell = path[UNIFORM_LEVEL]

@@ -35,7 +35,7 @@ _BARS = {"paper": PURPLE, "plain": STONE, "sound": BLUE}
 
 
 def draw_sharing(rows: Sequence[Row], sheet: Sheet) -> None:
-    """A panel for each world and traffic: accuracy against epsilon, with the levels that have none."""
+    """Accuracy against epsilon, a panel for each world and traffic, with lines for forms without an epsilon."""
     panels = list(dict.fromkeys((row["part"], row["contexts"]) for row in rows))
     grid = sheet.panels(len(panels), height=260, sharey=True)
     for axes, (part, contexts) in zip(grid, panels, strict=True):
@@ -61,7 +61,7 @@ def draw_forms(rows: Sequence[Row], sheet: Sheet) -> None:
 
 
 def draw_gp(rows: Sequence[Row], sheet: Sheet) -> None:
-    """Three bars."""
+    """Three bars: GP-DAP's epsilons and the two uniform ones beside it."""
     labels = [
         f"epsilon {row['epsilon_asked']:.3g}" + (f" to {row['epsilon']:.3g}, by level" if row["level_growth"] else "")
         for row in rows
@@ -94,7 +94,7 @@ def _form_name(row: Row) -> str:
 
 
 def _bars(sheet: Sheet, labels: Sequence[str], rows: Sequence[Row], colours: Sequence[str]) -> Axes:
-    """Lying bars, whose names are lines of text at any width."""
+    """Horizontal bars, with names that are lines of text at any width."""
     (axes,) = sheet.named_rows(labels)
     values = [row["accuracy"] for row in rows]
     spread = [max(0.0, row["accuracy_high"] - row["accuracy"]) if row["seeds"] >= LEAST_SEEDS else 0.0 for row in rows]

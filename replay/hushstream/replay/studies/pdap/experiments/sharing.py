@@ -1,4 +1,4 @@
-"""When sharing is better than separate vendors: epsilon x items x contexts."""
+"""When sharing is better than separate vendors, by epsilon, items and contexts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GP_TITLE = "An epsilon for each level, between two that are one for all"
 EPSILONS = (0.01, 0.03, 0.1, 0.3, 1.0, 4.0)
 SEEDS = (0, 1, 2)
 GP_LOW, GP_HIGH, GP_GROWTH = 0.035355, 0.1, 0.5
-"""eps0 2^(.5 * 3) = .1: the deepest level of GP has the epsilon of the upper neighbour."""
+"""eps0 2^(.5 * 3) = .1: GP's deepest level has the epsilon of the higher uniform setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class Part:
     """One world at one traffic.
 
     Attributes:
-        part: how rows name it.
-        tasks: under seed 0.
+        part: its name in rows.
+        tasks: its runs, under seed 0.
     """
 
     part: str
@@ -41,7 +41,7 @@ class Part:
 
 
 def part(name: str, contexts: int, epsilons: Sequence[float], world: str = "vendors", **options: Any) -> Part:
-    """A world with all forms of sharing and of keeping apart."""
+    """The runs of a world with all forms of sharing and of keeping apart."""
     given = tuple(sorted(options.items()))
 
     def task(form: Form, epsilon: float = 0.0, **release: Any) -> Task:
@@ -87,7 +87,7 @@ def run_forms(quick: bool, progress: Progress | None = None) -> Findings:
 
 
 def run_gp(quick: bool, progress: Progress | None = None) -> Findings:
-    """Play GP-DAP's epsilons on blocks beside its two uniform neighbours."""
+    """Play GP-DAP's epsilons on blocks, and two uniform epsilons below and above."""
     contexts, options = (4_000, (("arms", 100),)) if quick else (200_000, ())
     growth = (("level_growth", GP_GROWTH),)
     tasks = (
@@ -96,7 +96,7 @@ def run_gp(quick: bool, progress: Progress | None = None) -> Findings:
         Task("blocks", GP_HIGH, contexts, 0, options=options),
     )
     name = "4 x 100" if quick else "4 x 1,000"
-    # Neighbours lie a few points apart, and runs at so small an epsilon scatter by as many.
+    # These differ by a few points, and at so small an epsilon runs scatter by as much.
     seeds = (0, 1) if quick else tuple(range(12))
     findings = _findings(GP_NAME, GP_TITLE, (Part(name, tasks),), seeds, progress)
     return findings if quick else Findings(findings.description, findings.rows, gp_targets(findings.rows))
@@ -120,7 +120,7 @@ def _release_columns(task: Task) -> Row:
 
 
 def sharing_targets(rows: Sequence[Row]) -> list[BenchRow]:
-    """Figures held to what the design was simulated to reach."""
+    """Compare the figures with those of the design's simulation."""
 
     def accuracy(name: str, contexts: int, form: str, epsilon: float | None = None) -> float:
         wanted = {"part": name, "contexts": contexts, "form": form, "epsilon_asked": epsilon, "placement": "serving"}
@@ -150,7 +150,7 @@ def sharing_targets(rows: Sequence[Row]) -> list[BenchRow]:
 
 
 def forms_targets(rows: Sequence[Row]) -> list[BenchRow]:
-    """Blocks lead at equal epsilon."""
+    """At equal epsilon, blocks are the best form."""
 
     def accuracy(form: str, epsilon: float) -> float:
         return float(pick(rows, form=form, epsilon_asked=epsilon)["accuracy"])
@@ -169,7 +169,7 @@ def forms_targets(rows: Sequence[Row]) -> list[BenchRow]:
 
 
 def gp_targets(rows: Sequence[Row]) -> list[BenchRow]:
-    """GP lies between its neighbours, two points more or less."""
+    """GP lies between the two uniform settings, with a tolerance of two points."""
     low, geometric, high = (row["accuracy"] for row in rows)
     return [
         at_least("GP less the lower neighbour", [geometric - low], "points", -2.0),

@@ -31,7 +31,7 @@ PRINTED: Mapping[tuple[str, float | None], Mapping[int, float]] = {
     ("P-DAP", 1.0): {5_000: 78.96, 10_000: 79.24, 20_000: 81.06, 50_000: 82.12},
     ("GP-DAP", 0.01): {5_000: 82.44, 10_000: 84.36, 20_000: 86.74},
 }
-"""Tables II, III and IV, in %, by further contexts N; from data that the paper does not publish."""
+"""Tables II, III and IV, in %, by the number N of further contexts; the paper does not publish the data."""
 
 PLAIN: tuple[PaperForm, ...] = ("random", "DUP", "CAP", "neighbour-only", "DAP")
 PRIVATE: tuple[PaperForm, ...] = ("P-DAP", "GP-DAP")
@@ -83,7 +83,7 @@ def _row(form: PaperForm, epsilon: float | None, total: int, values: Sequence[fl
 
 
 def _sound_rows(contexts: int, arms: int, seeds: Sequence[int], progress: Progress | None) -> list[Row]:
-    """The sound form after training: greedy, as it goes on when learning ends."""
+    """The sound form after training, with greedy choices, as they are when learning ends."""
     tasks = [Task("blocks", epsilon, contexts, 0, options=(("arms", arms),)) for epsilon in EPSILONS]
     played = play_all(play, [one for task in tasks for one in under_seeds(task, seeds)], NAME, progress)
     rows = []
@@ -106,7 +106,7 @@ def _sound_rows(contexts: int, arms: int, seeds: Sequence[int], progress: Progre
 
 
 def targets(rows: Sequence[Row]) -> list[BenchRow]:
-    """What of the paper's table comes out, after the most contexts."""
+    """Which results of the paper's table are reproduced, after the most contexts."""
     last = {(row["form"], row.get("epsilon_asked")): row["accuracy"] for row in rows if row.get("N") == TESTS[-1]}
     private = [last["P-DAP", epsilon] for epsilon in EPSILONS]
     return [

@@ -1,10 +1,10 @@
 """``own-vendors``: people's own log of several vendors, as a world that can be played.
 
-Contexts, homes and users are those of the log, row after row, and again from the beginning when more are asked for. A
-log tells what was earned by what was shown, and nothing of what was not. So clicks are those of a fitted model: an
-item's mean reward in a cell of the space, drawn to that of the cell above as if `_RIDGE` rewards of that size had been
-seen; above the root stand its vendor's items together. Where the log has propensities, rewards weigh by their inverse
-(of one item, in the mean 1), so an item that was shown where it suits is not taken to suit everywhere.
+Contexts, homes and users are those of the log, row after row; when more are asked for, the log starts again. A log says
+what the shown items earned, and nothing about other items. So clicks come from a fitted model: an item's mean reward in
+a cell of the space, drawn towards that of the cell above as if `_RIDGE` rewards of that size had been seen. Above the
+root stand all items of its vendor together. Where the log has propensities, rewards are weighted by their inverse
+(scaled to a mean of 1 for each item). So an item that was shown only where it suits does not seem to suit everywhere.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class LoggedVisits:
 
     Attributes:
         contexts: float32 (n, d), entries from 0 to 1.
-        homes: the vendor to whom each came.
-        users: their numbers.
-        arms: what was shown, all vendors' items numbered through.
+        homes: the vendor to whom each user came.
+        users: numbers of the users.
+        arms: what was shown; the items of all vendors are numbered together.
         rewards: from 0 to 1.
         propensities: in (0, 1], or None.
     """
@@ -42,10 +42,10 @@ class LoggedVisits:
 
 
 class ClickFit:
-    """Mean reward of an item at a context."""
+    """A fitted model of the mean reward of an item at a context."""
 
     def __init__(self, log: LoggedVisits, owners: Int64) -> None:
-        """Fit to a log; ``owners`` (arms,) are the vendors of all items, shown or not."""
+        """Fit to a log; ``owners`` (arms,) are the vendors of all items, including those never shown."""
         self._grid = Grid(log.contexts.shape[1], 2, _LEVELS)
         self._arms = len(owners)
         weights = _weights(log, self._arms)
@@ -104,12 +104,12 @@ class OwnVendors:
     """A log as a world; see the module.
 
     Attributes:
-        name: of its file.
-        vendors: their names.
-        owners: (items,) the vendor of each.
-        log: its rows.
-        fit: what an item earns.
-        internal: whether figures on it may be looked at inside alone.
+        name: name of the log's file.
+        vendors: names of the vendors.
+        owners: (items,) the vendor of each item.
+        log: the rows of the log.
+        fit: the model of what an item earns.
+        internal: whether figures on it may be shown only inside the organisation.
     """
 
     name: str
@@ -121,14 +121,14 @@ class OwnVendors:
 
     @property
     def dimension(self) -> int:
-        """Numbers of a context."""
+        """How many numbers a context has."""
         return int(self.log.contexts.shape[1])
 
     def arrivals(self, count: int, generator: np.random.Generator) -> Arrivals:
-        """See `VendorWorld`: the first rows of the log, whatever is drawn."""
+        """See `VendorWorld`: always the first rows of the log; nothing is drawn."""
         rows = np.arange(count) % len(self.log.homes)
         return Arrivals(self.log.contexts[rows], self.log.homes[rows], self.log.users[rows])
 
     def means(self, arrivals: Arrivals, arms: Int64, progress: float) -> Float64:
-        """See `VendorWorld`; nothing drifts but the contexts."""
+        """See `VendorWorld`; items do not change over the run."""
         return self.fit(arrivals.contexts, arms)

@@ -1,10 +1,10 @@
-"""``ml-vendors``: MovieLens-100K with its films shared out among vendors.
+"""``ml-vendors``: MovieLens-100K with its films divided among vendors.
 
-An item is a film with at least ``least_ratings`` ratings; a seeded permutation gives films to vendors in turn, so
+An item is a film with at least ``least_ratings`` ratings. A seeded permutation deals films to vendors in turn, so
 vendors are alike. A user's chance to like a film (four stars or more) comes from a fit to all ratings: mean, film and
-user effects and ``factors`` latent factors, alternating ridge regressions, cut to [.02, .98]. So answers are those of a
-fitted model, as most (user, film) pairs were never rated. The context is the user's place on the first two latent
-directions, each as its rank among all users, from 0 to 1.
+user effects and ``factors`` latent factors, by alternating ridge regressions, cut to [.02, .98]. So clicks are those of
+a fitted model, because most (user, film) pairs were never rated. The context is the user's place on the first two
+latent directions, each as its rank among all users, from 0 to 1.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class FilmVendors:
     """Films of several vendors; see the module.
 
     Attributes:
-        name: of dataset and vendors.
+        name: name of dataset and vendors.
         owners: (films,) vendor of each film.
         places: (users, 2) contexts.
-        chances: (users, films).
+        chances: (users, films) chance that a user likes a film.
     """
 
     name: str
@@ -50,7 +50,7 @@ class FilmVendors:
         return Arrivals(self.places[users], homes, users)
 
     def means(self, arrivals: Arrivals, arms: Int64, progress: float) -> Float64:
-        """See `VendorWorld`; nothing drifts."""
+        """See `VendorWorld`; nothing changes over the run."""
         return np.asarray(self.chances[arrivals.users, arms])
 
 
@@ -63,7 +63,7 @@ def ml_vendors(
         vendors: M.
         least_ratings: films with fewer are left out.
         factors: latent factors of the fit.
-        seed: who owns which film.
+        seed: decides which vendor owns which film.
         data_dir: local data folder in place of the cache.
 
     Raises:
@@ -102,9 +102,9 @@ def _matrix(ratings: Ratings, least_ratings: int) -> tuple[Float64, Float64]:
 
 
 def _factorise(rated: Float64, likes: Float64, factors: int) -> tuple[Float64, Float64]:
-    """Users and films as vectors whose products are the fit; a constant in each makes the other's effect.
+    """Users and films as vectors whose products are the fit; a constant entry in each carries the other's effect.
 
-    The latent columns come first, by how much of the fit they carry.
+    The latent columns come first, ordered by how much of the fit they carry.
     """
     mean = likes.sum() / rated.sum()
     start = Draws(0, "ml-vendors-fit").generator()

@@ -1,21 +1,21 @@
 """People's own log of several vendors: CSV and Parquet files, read through a mapping file.
 
     context: [age, device]            columns of the context, in order; each becomes a number from 0 to 1
-    bounds: {age: [18, 100]}          numbers, by column; a value is put to 0..1 between its bounds, and cut at them
-    categories: {device: [phone, desk]}   names, by column; put to 0..1 in this order, in equal steps
-    features: {age: {kind: number, range: [18, 100]}}   in place of these three: declared, each a column of its name
-    vendor: shop                      column of the vendor whose user it was
+    bounds: {age: [18, 100]}          numbers, by column; a value is mapped to 0..1 between its bounds, cut at them
+    categories: {device: [phone, desk]}   names, by column; mapped to 0..1 in this order, in equal steps
+    features: {age: {kind: number, range: [18, 100]}}   in place of these three: declared features by column
+    vendor: shop                      column of the vendor that the user came to
     items: {north: 120, south: [lamp, sofa]}   items of each vendor: how many, numbered from 0, or their names
     arm: item                         column of the item that was shown
-    owner: seller                     column of the vendor whose item it was; left out, each showed its own alone
+    owner: seller                     column of the vendor whose item it was; left out: each vendor showed its own
     reward: clicked                   column of what it earned, from 0 to 1
-    propensity: p                     column of how likely it was to be shown, in (0, 1]; may be left out
-    user: who                         column of the user; left out, each row is a user of its own
+    propensity: p                     column of the probability that it was shown, in (0, 1]; may be left out
+    user: who                         column of the user; left out: each row is a user of its own
     delimiter: ","                    of a CSV file
     data: internal                    or public: whether exact figures may be shown to anybody
 
-All that it says is public, and nothing of it is taken from the rows. An error names the row and the column, never the
-value.
+Everything in the mapping is public, and nothing of it is taken from the rows. An error names the row and the column,
+never the value.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class VendorMapping:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Every column that is needed, without repeats."""
+        """Names of all columns that the log must have, without repeats."""
         single = (getattr(self, name) for name in _COLUMNS)
         declared = () if self.features is None else self.features.layout.names or ()
         return tuple(dict.fromkeys([*self.context, *declared, *(name for name in single if name is not None)]))
@@ -226,7 +226,7 @@ def _part(source: str, mapping: VendorMapping, chunk: RawChunk) -> _Columns:
 
 
 def _places(mapping: VendorMapping, chunk: RawChunk, place: Place) -> Float64:
-    """Where each context lies, (n, d): each entry from 0 to 1."""
+    """The place of each context, (n, d), with entries from 0 to 1."""
     schema = mapping.features
     if schema is None:
         return np.stack([_coordinate(mapping, chunk.columns[name], name, place) for name in mapping.context], axis=1)
@@ -237,7 +237,7 @@ def _places(mapping: VendorMapping, chunk: RawChunk, place: Place) -> Float64:
 def _coordinate(mapping: VendorMapping, values: Sequence[Any], name: str, place: Place) -> Float64:
     if name in mapping.categories:
         known = mapping.categories[name]
-        # Each name in the middle of its step, so that no two share a cell before they must.
+        # Each name lies in the middle of its step, so two names share a cell only where cells are wider than a step.
         return np.asarray((category_numbers(values, name, place, known) + 0.5) / len(known))
     low, high = mapping.bounds[name]
     found = numbers(values, name, place, least=-np.inf, most=np.inf)
@@ -245,7 +245,7 @@ def _coordinate(mapping: VendorMapping, values: Sequence[Any], name: str, place:
 
 
 def _arms(mapping: VendorMapping, chunk: RawChunk, source: str, sellers: Int64) -> Int64:
-    """Items of all vendors, numbered through: each row's among those of the vendor whose it was."""
+    """The item of each row, numbered over all vendors; the row's number is among the items of its seller."""
     arms, ends = np.zeros(len(sellers), dtype=np.int64), np.cumsum(mapping.sizes)
     values = chunk.columns[mapping.arm]
     for vendor, (held, first) in enumerate(zip(mapping.items.values(), ends - mapping.sizes, strict=True)):

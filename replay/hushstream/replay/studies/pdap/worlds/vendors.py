@@ -1,8 +1,8 @@
-"""Worlds of several vendors: contexts in [0, 1]^d that come to a home vendor, items with owners, clicks of either.
+"""Worlds of several vendors: contexts in [0, 1]^d that come to a home vendor, items with owners, and clicks on items.
 
-``vendors`` is synthetic. Item k clicks with probability .05 + q exp(-|x - c|^2 / w^2), q from .2 to .93, w from .32 to
-.5. A vendor's items lie around the centre of a quadrant of its own, but for a share ``overlap`` that lie anywhere.
-Contexts: a sixth uniform, the others in five bumps. Homes are uniform.
+``vendors`` is synthetic. Item k is clicked with probability .05 + q exp(-|x - c|^2 / w^2), with q from .2 to .93 and w
+from .32 to .5. A vendor's items lie around the centre of its own quadrant, except a share ``overlap`` that lies
+anywhere. A sixth of the contexts is uniform, the others form five clusters. Homes are uniform.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Arrivals:
 
     Attributes:
         contexts: float32 (n, d), entries from 0 to 1.
-        homes: the vendor to whom each comes.
-        users: their numbers, in worlds that know users.
+        homes: the vendor to whom each user comes.
+        users: numbers of the users, in worlds that know users.
     """
 
     contexts: Float32
@@ -43,11 +43,11 @@ class Arrivals:
     users: Int64
 
     def __len__(self) -> int:
-        """How many."""
+        """How many users come."""
         return len(self.homes)
 
     def take(self, rows: Int64) -> Arrivals:
-        """Some of them."""
+        """Some of the users, by their rows."""
         return Arrivals(self.contexts[rows], self.homes[rows], self.users[rows])
 
 
@@ -67,15 +67,15 @@ class VendorWorld(Protocol):
     def dimension(self) -> int: ...
     @property
     def owners(self) -> Int64:
-        """The vendor of each item, ascending."""
+        """The vendor of each item, in ascending order."""
         ...
 
     def arrivals(self, count: int, generator: np.random.Generator) -> Arrivals:
-        """Draw users who come."""
+        """Draw the users who come."""
         ...
 
     def means(self, arrivals: Arrivals, arms: Int64, progress: float) -> Float64:
-        """Click probability of one item for each, (n,); ``progress`` from 0 to 1: how much of the run is over."""
+        """Click probability of one item for each user, (n,); ``progress``, from 0 to 1, is the part of the run done."""
         ...
 
 
@@ -84,11 +84,11 @@ class Vendors:
     """The synthetic world; see the module.
 
     Attributes:
-        name: with what it was asked for.
+        name: its name with the options that were set.
         owners: (arms,) vendor of each item.
-        centres: (arms, 2).
+        centres: (arms, 2) centres of the items.
         heights: (2, arms) q at the beginning and at the end.
-        widths: (arms,).
+        widths: (arms,) w of the items.
     """
 
     name: str
@@ -99,7 +99,7 @@ class Vendors:
     dimension: int = 2
 
     def arrivals(self, count: int, generator: np.random.Generator) -> Arrivals:
-        """See `VendorWorld`; users are as many as arrivals."""
+        """See `VendorWorld`; every arrival is a new user."""
         points = _BUMPS[generator.integers(0, len(_BUMPS), count)]
         points = points + _BUMP_WIDTH * generator.standard_normal((count, 2))
         anywhere = generator.random(count) < _UNIFORM_SHARE
@@ -119,9 +119,9 @@ def vendors(*, vendors: int = 4, arms: int = 1000, overlap: float = 0.02, drift:
     Args:
         vendors: M.
         arms: items of each vendor.
-        overlap: share of items that lie anywhere; 1: all vendors are alike.
-        drift: how far items' strengths go, over a run, towards others drawn anew; 0: they stay.
-        seed: of the world.
+        overlap: share of items that lie anywhere; with 1 all vendors are alike.
+        drift: how far the items' q move over a run, towards values that are drawn anew; 0: they stay.
+        seed: seed of the world.
 
     Raises:
         WorldError: an option is out of range.

@@ -38,17 +38,17 @@ from hushstream.systems.pdol.configuration import GossipConfig, PdolConfig, Reco
 from hushstream.systems.pdol.guarantee import epoch_guarantee
 
 MOST_FEATURES, MOST_SUMS = 512, 1 << 22
-"""Features of a domain, and sums of all domains together, that are kept as they are."""
+"""The most features of a domain, and sums of all domains together, that the audit keeps; larger ones are reduced."""
 
 _LEAVES, _LEAST_LEAVES = 4_000, 5
-"""Leaves of all runs together that are fed on each neighbour, and of one run at least where its counter has as many."""
+"""How many leaves of all runs together each hypothesis gets, and how many one run gets at least."""
 
 
 def audit_config(config: PdolConfig, runs: int, false_alarm: float) -> AuditReport:
     """Attack what a configuration releases: its counter at its epsilon, delta and horizon, with its slots and features.
 
     Raises:
-        HushstreamError: it adds no noise.
+        HushstreamError: the configuration adds no noise.
     """
     if config.gossip is not None:
         return _audit_gossip(config, config.gossip, runs, false_alarm)
@@ -62,7 +62,7 @@ def audit_config(config: PdolConfig, runs: int, false_alarm: float) -> AuditRepo
     attacked = replace(config, records=replace(config.records, dimension=dimension))
     if config.domains * dimension > MOST_SUMS:
         attacked = replace(attacked, nodes=1, sharing=replace(sharing, domains=None, slots_per_release=slots))
-    # The noise is that of all features: how many there are shapes what the tables leave out of delta.
+    # The plan is that of all features: their number decides how much of delta the noise tables leave out.
     domain = Domain(plan=replace(plan_of(sharing, config.records.dimension), dimension=dimension))
     features = min(dimension, max(1, slots // 2))
     leaves = min(sharing.horizon, max(_LEAST_LEAVES, _LEAVES // -(-runs // features)))
@@ -111,7 +111,7 @@ def _reduced(config: PdolConfig, dimension: int) -> tuple[str, ...]:
 
 
 def _noise_of(config: PdolConfig, domain: Domain, price: Cost) -> Noise:
-    """What a domain releases of a leaf of nulls."""
+    """The noise in what a domain releases of a leaf of null slots."""
     assert domain.plan is not None
     unit, law = first_draw(domain.plan)
     key, model = fresh_key(), np.zeros(config.records.dimension, dtype=np.int32)
@@ -127,7 +127,7 @@ def _noise_of(config: PdolConfig, domain: Domain, price: Cost) -> Noise:
 def _audit_gossip(config: PdolConfig, gossip: GossipConfig, runs: int, false_alarm: float) -> AuditReport:
     place, rounds = gossip.gradient_at, min(gossip.rounds, GOSSIP_ROUNDS[gossip.gradient_at])
     small = replace(config, records=RecordConfig(FEATURES), gossip=replace(gossip, rounds=rounds))
-    # A ratio of more than one round's noise says most where rounds add up.
+    # A likelihood ratio above one round's largest says most where the noise of rounds adds up.
     sure = 1.5 * gossip.epsilon if place == "own" else 0.0
     guarantee = epoch_guarantee(config)
     return report_of(
@@ -154,7 +154,7 @@ def _audit_gossip(config: PdolConfig, gossip: GossipConfig, runs: int, false_ala
 
 
 def _noise_of_parameters(config: PdolConfig, gossip: GossipConfig) -> Noise:
-    """What a node adds to its parameters in the first round, of all features."""
+    """The noise that a node adds to its parameters in the first round, on all features."""
     key, digest, dimension = fresh_key(), pdol_digest(config), config.records.dimension
     unit = 2 * gossip.step * math.sqrt(dimension) * (1 << PARAMETER_BITS)
     law = noise_law(gossip, 1, dimension)
@@ -163,5 +163,5 @@ def _noise_of_parameters(config: PdolConfig, gossip: GossipConfig) -> Noise:
         address = gossip_address(config, digest, fresh_nonce(), 0, 0, 1)
         return np.asarray(np.abs(draw_noise(law, [key], [address], dimension)[0]) / unit)
 
-    # By the paper's epsilon, to which the noise of a round is calibrated.
+    # The noise of a round is calibrated to the paper's epsilon.
     return Noise(read, laplace_law(round(unit), gossip.epsilon), Cost(epsilon_micro(gossip.epsilon)))

@@ -1,4 +1,4 @@
-"""Branches of the journals of PDOL's nodes: both counters, and the form of the paper."""
+"""Forks of the journals of PDOL's nodes: both counters, and the form of the paper."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from hushstream.systems.pdol.nodes.counter_sharing import counter_home
 from hushstream.systems.pdol.nodes.gossip_sharing import gossip_home
 
 RECORDS = 2
-"""In a leaf."""
+"""How many records a leaf has."""
 
 
 def leaves(config: PdolConfig) -> Fork:
-    """The first release of a node; features are runs. The model is still 0, so a gradient is -y q."""
+    """The fork of a node's first release; each feature is one run. The model is still 0, so a gradient is -y q."""
     sharing = replace(config.sharing, slots_per_release=RECORDS, epochs=2)
     system, key = PdolSystem.of(replace(config, sharing=sharing)), fresh_key()
 
@@ -37,7 +37,7 @@ def leaves(config: PdolConfig) -> Fork:
         role = _played(partial(counter_home, system, 0, key), branch, nonce, RECORDS)
         (release,) = role.published("releases", "GradientSum")
         exact = np.zeros(config.records.dimension)
-        # Both records are of the first feature; the first one's label is the other way in the other branch.
+        # Both records are of the first feature; in the other branch the first one has the opposite label.
         exact[0] = -UNIT * (RECORDS - 2 * branch.other_contents)
         return columns(np.frombuffer(release["sums"], "<i8") - exact)
 
@@ -46,7 +46,7 @@ def leaves(config: PdolConfig) -> Fork:
 
 
 def parameters(config: PdolConfig) -> Fork:
-    """What a node of the paper's form sends after its first round; features are runs."""
+    """The fork of what a node of the paper's form sends after its first round; each feature is one run."""
     system, key = PdolSystem.of(config), fresh_key()
     assert config.gossip is not None
     mixing = mixing_of(config.gossip, config.nodes)
@@ -63,7 +63,7 @@ def parameters(config: PdolConfig) -> Fork:
 
 
 def _played(make: Callable[[], Machine], branch: Branch, nonce: bytes, records: int) -> PlayedRole:
-    """A node that learns from records of the first feature alone, each by somebody else, and ends a phase."""
+    """A node that learns from records of the first feature alone, each of another person, and ends a phase."""
     role = PlayedRole(make, nonce=nonce, epoch_nonce=branch.epoch_nonce)
     row = _record(1)
     for event in range(records):
@@ -86,7 +86,7 @@ def _record(label: int) -> Rows:
 
 
 def fork_rows(blt: PdolConfig, digits: PdolConfig, gossip: PdolConfig) -> tuple[Recipe, ...]:
-    """All of them, in the order of the table."""
+    """All audits of forks, in the order of the table."""
     return (
         fork_row("forked-node-blt", "features", partial(leaves, blt)),
         fork_row("forked-node-negative-digit", "features, after a suspected rollback", partial(leaves, digits)),

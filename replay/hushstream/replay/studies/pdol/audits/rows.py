@@ -1,18 +1,18 @@
-"""Attacks on PDOL as it runs: a record against null in the sound form, a record against another in the paper's.
+"""Attacks on PDOL as it runs: a record against null in the sound form, a record against another in the paper's form.
 
-*The sound form.* A domain of `ABREAST` features; the target of each feature is one record in the first leaf, y = 1 on
-that feature alone, there or null. All later records are the attacker's: probes of the same kind, which lose nothing
-once their feature weighs 1 or more. Features do not meet anywhere (weights are made coordinate by coordinate), so one
-domain holds `ABREAST` runs. The attacker sees all releases, the models made of them, and what is predicted for the
-probes. They run the domain's own code without noise under both hypotheses, on the models that were published: of any
-function of the target, in whatever later leaf, they so know the two possible sums, and take the likelihood ratio of
-the Gaussian noise. A prediction that only one hypothesis gives decides by itself. So one attack is the best there is
-against the product and against every mutant: a gradient, a mixture or a prediction that holds sums without noise
-shows in later leaves at once.
+*The sound form.* A domain has `ABREAST` features. The target of each feature is one record in the first leaf, with
+y = 1 on that feature alone; it is there, or null is. All later records are the attacker's: probes of the same kind,
+which have no loss once the weight of their feature is 1 or more. Features never affect one another (weights are made
+for each coordinate), so one domain holds `ABREAST` runs. The attacker sees all releases, the models made from them, and
+the predictions for the probes. The attacker also runs the domain's own code without noise under both hypotheses, on the
+models that were published. So it knows the two possible sums of any function of the target, in any later leaf, and
+takes the likelihood ratio of the Gaussian noise. A prediction that only one hypothesis gives decides alone. So this one
+attack is the best against the product and against every mutant: a gradient, a mixture or a prediction that holds sums
+without noise shows in later leaves at once.
 
-*The paper's form.* Two features, two nodes; the first record of a node is x or -x. The attacker sees what the
-node sends, and chooses its later records between its two possible parameters, so that the next gradient tells them
-apart.
+*The paper's form.* There are two features and two nodes; the first record of a node is x or -x. The attacker sees
+what the node sends, and chooses its later records between its two possible parameters, so that the next gradient
+distinguishes them.
 """
 
 from __future__ import annotations
@@ -62,41 +62,41 @@ from hushstream.systems.pdol.guarantee import epoch_guarantee
 
 ABREAST = 25
 PROBES = 8
-"""Probes of each feature in each leaf."""
+"""How many probes of each feature each leaf has."""
 
 SEEN, HORIZON = 5, 8
 EPSILON, DELTA = 8.0, 1e-6
-"""At so large an epsilon few runs find half of the noise."""
+"""With so large an epsilon few runs detect half of the noise."""
 
 GOSSIP_ROUNDS = {"own": 16, "sent": 4}
-"""Where gradients are taken at sent parameters, only a fault could tell of the record in later rounds."""
+"""Rounds that the attacker sees. Where gradients are taken at sent parameters, only a fault shows in later rounds."""
 
 SURE = {"own": 1.5, "sent": 0.9}
-"""The attacker on the paper's form says yes where the likelihood ratio is above e to this; one noise tells at most 1.
+"""The attacker on the paper's form says yes where the likelihood ratio is above e to this; one noise gives at most 1.
 
-At 1.5 the paper's claim is broken most surely: they are right in .377 and wrong in .037 of the runs (5,000 of each
-played), and of 1,200 runs fewer than one set in a million fails to prove more than 1, at a false alarm of 1e-6.
+At 1.5 the paper's claim is refuted most reliably: the attacker is right in .377 and wrong in .037 of the runs (5,000 of
+each played). At a false alarm of 1e-6, fewer than one in a million sets of 1,200 runs fails to prove more than 1.
 """
 
 RUNS_ABREAST = 100
 
 FEATURES = 2
-"""Of the paper's form: with two, a record of norm 1 can be put across the margin wherever the parameters are."""
+"""Features in the paper's form: two, so that a record of norm 1 crosses the margin wherever the parameters are."""
 
 _EVEN = np.full(FEATURES, FEATURES**-0.5)
 _ONE = float(1 << PARAMETER_BITS)
 _ROUNDING = 1 / 12
-"""Variance that rounding a release to the lattice adds."""
+"""The variance that rounding a release to the lattice adds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """How a domain runs: the product, or one with a fault.
+    """The parts that a domain runs with: the product's, or one with a fault.
 
     Attributes:
-        node: folds and releases.
-        predict: what it predicts for rows at a model, (m,).
-        plan: of its counter in place of the configured one.
+        node: the class that folds and releases.
+        predict: predicts labels of rows with a model, (m,).
+        plan: plan of its counter in place of the configured one.
     """
 
     node: type[NodeState] = NodeState
@@ -108,12 +108,12 @@ class Domain:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """Runs beside one another in one domain.
+    """The runs that one domain holds.
 
     Attributes:
-        features: one run each, from the first on.
+        features: how many features are attacked, from the first on; each is one run.
         probes: records of each feature in each leaf but the first.
-        leaves: that are fed, and whose releases are seen.
+        leaves: how many leaves are fed, and their releases seen.
     """
 
     features: int = ABREAST
@@ -128,13 +128,13 @@ def audited_config(counter: CounterName) -> PdolConfig:
 
 
 def audit_domain(counter: CounterName, domain: Domain = Domain()) -> Run:
-    """A record against null, everything that leaves a domain seen."""
+    """Attack a record against null; the attacker sees everything that leaves a domain."""
     config = audited_config(counter)
     return Attacked(domain_attack(config, domain), epoch_guarantee(config).cost, domain_family(config))
 
 
 def domain_attack(config: PdolConfig, domain: Domain, lanes: Lanes = Lanes()) -> Attack:
-    """The likelihood ratio; see the module's docstring."""
+    """The likelihood ratio attack; see the module's docstring."""
     key = fresh_key()
     plan = domain.plan or plan_of(config.sharing, config.records.dimension)
     inverse = np.linalg.inv(_covariance(plan, lanes.leaves))
@@ -156,10 +156,10 @@ def domain_attack(config: PdolConfig, domain: Domain, lanes: Lanes = Lanes()) ->
 
 
 def domain_family(config: PdolConfig, lanes: Lanes = Lanes()) -> Family:
-    """Two normal laws, as far apart as the seen releases of the configured counter hold them for one record."""
+    """Two normal distributions, as far apart as the seen releases of the configured counter allow for one record."""
     plan = plan_of(config.sharing, config.records.dimension)
     ones, left = np.full(lanes.leaves, float(UNIT)), plan.factorisation(lanes.leaves).left
-    # Of the noise that the budget asks for, whatever the plan says of its own.
+    # This is the noise that the budget requires, whatever the attacked plan has.
     stated = left @ left.T * (first_draw(plan)[0] / float(left[0, 0])) ** 2
     apart = math.sqrt(float(ones @ np.linalg.inv(stated + _ROUNDING * np.eye(lanes.leaves)) @ ones))
     assert isinstance(plan.budget, Concentrated)
@@ -174,7 +174,7 @@ def _covariance(plan: Plan, leaves: int) -> NDArray[np.float64]:
 
 
 def opened_node(config: PdolConfig, domain: Domain, key: Key | None) -> NodeState:
-    """A domain before its first slot, under a nonce that nobody else has; without a key its sums have no noise."""
+    """A domain before its first slot, under a nonce that no other has; without a key its sums have no noise."""
     plan = domain.plan or plan_of(config.sharing, config.records.dimension)
     address = counter_address(config, pdol_digest(config), fresh_nonce(), 0, 0, 0)
     counters = Counters(plan, key or fresh_key(), address, silent=key is None)
@@ -182,7 +182,7 @@ def opened_node(config: PdolConfig, domain: Domain, key: Key | None) -> NodeStat
 
 
 _Step = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int8]]
-"""A release, the model that its leaf was folded at, and what was predicted for the leaf's probes."""
+"""A release, the model that its leaf was folded with, and the predictions for the leaf's probes."""
 
 
 def _transcript(
@@ -193,7 +193,7 @@ def _transcript(
     present: bool,
     models: list[NDArray[np.int32]] | None,
 ) -> list[_Step]:
-    """What leaves a domain; without a key its sums have no noise, and ``models`` were published by another."""
+    """What leaves a domain; without a key its sums have no noise, and ``models`` are those that another published."""
     aggregate, node, steps = Aggregate(config), opened_node(config, domain, key), []
     targets, probes = _targets(lanes, present), _probes(lanes.features, lanes.probes)
     for leaf in range(lanes.leaves):
@@ -210,7 +210,7 @@ def _transcript(
 
 
 def _surely(seen: list[_Step], without: list[_Step], there: list[_Step]) -> NDArray[np.float64]:
-    """What predictions decide: those that one hypothesis does not give rule it out."""
+    """What predictions decide alone: a hypothesis that gives other predictions is ruled out."""
     score = np.zeros(len(seen[0][2]))
     for (_, _, said), (_, _, no), (_, _, yes) in zip(seen, without, there, strict=True):
         score += np.where(said != no, 1e9, 0.0) - np.where(said != yes, 1e9, 0.0)
@@ -218,7 +218,7 @@ def _surely(seen: list[_Step], without: list[_Step], there: list[_Step]) -> NDAr
 
 
 def _probes(features: int, times: int) -> Rows:
-    """Records y = 1 on one feature each: each of the first ``features`` features occurs ``times`` times."""
+    """Records with y = 1 on one feature each; each of the first ``features`` features occurs ``times`` times."""
     count = times * features
     return Rows(
         np.arange(count + 1, dtype=np.int64),
@@ -229,13 +229,13 @@ def _probes(features: int, times: int) -> Rows:
 
 
 def _targets(lanes: Lanes, present: bool) -> Rows:
-    """The first leaf: a record of each feature or null."""
+    """The first leaf: a record of each feature, or null slots."""
     rows = _probes(lanes.features, 1)
     return rows.without(np.full(len(rows), not present))
 
 
 def gossip_config(gradient_at: str, epsilon: float = 1.0) -> PdolConfig:
-    """Two nodes, one feature."""
+    """A configuration of the paper's form with two nodes."""
     form = GossipConfig(epsilon, GOSSIP_ROUNDS[gradient_at], "complete", step=12.0, gradient_at=gradient_at)  # type: ignore[arg-type]
     return PdolConfig("audit", 2, RecordConfig(FEATURES), gossip=form)
 
@@ -243,13 +243,13 @@ def gossip_config(gradient_at: str, epsilon: float = 1.0) -> PdolConfig:
 def audit_gossip(
     gradient_at: str, node: type[GossipNode] = GossipNode, sure: float | None = None, epsilon: float = 1.0
 ) -> Run:
-    """The paper's form: its first record one way or the other, everything that the node sends seen.
+    """Attack the paper's form: a node's first record is x or -x, and the attacker sees everything that the node sends.
 
     Args:
         gradient_at: own or sent.
-        node: what runs.
-        sure: in place of `SURE`: against a fault that lets out more, the attacker can ask for more.
-        epsilon: that the paper claims.
+        node: the class of the attacked node.
+        sure: used in place of `SURE`: against a fault that reveals more, the attacker can require more.
+        epsilon: the epsilon that the paper claims.
     """
     config = gossip_config(gradient_at, epsilon)
     sure = SURE[gradient_at] if sure is None else sure
@@ -262,15 +262,15 @@ def gossip_attack(config: PdolConfig, node: type[GossipNode], sure: float) -> At
 
 
 def gossip_family(gradient_at: str) -> Family | None:
-    """Of all noise of the round that learned from the record: where gradients are taken at what was sent, no other
-    round tells of it."""
+    """The distributions of all noise of the round that learned from the record, where gradients are taken at what was
+    sent: no other round tells of the record."""
     if gradient_at == "own":
         return None
     return pure(lambda epsilon: laplace_pair(epsilon, FEATURES, LAPLACE_STEPS).power)
 
 
 class _GossipAttack:
-    """Runs beside one another, each with a nonce of its own: the noise of a round is drawn for all of them at once."""
+    """Runs in one batch, each with its own nonce: the noise of a round is drawn for all of them at once."""
 
     def __init__(self, config: PdolConfig, node: type[GossipNode], sure: float) -> None:
         self._config, self._node, self._sure, self._key = config, node, sure, fresh_key()
@@ -279,7 +279,7 @@ class _GossipAttack:
         self._digest = pdol_digest(config)
 
     def scores(self, present: bool) -> NDArray[np.float64]:
-        """Logarithms of the likelihood ratios, less what the attacker wants to be sure of."""
+        """Logarithms of the likelihood ratios minus what the attacker requires to say yes."""
         runs = [_GossipRun(self._make(), self._make(), present) for _ in range(RUNS_ABREAST)]
         for number in range(1, self._gossip.rounds + 1):
             law = noise_law(self._gossip, number, FEATURES)
@@ -294,7 +294,7 @@ class _GossipAttack:
         return self._node(0, self._mixing, self._config)
 
     def _probe(self, first: NDArray[np.float64], second: NDArray[np.float64]) -> Rows:
-        """A record of norm 1 that loses nothing at one of the two parameters, and something at the other; or null."""
+        """A record of norm 1 with no loss at one of the two parameters and some loss at the other; or null."""
         gap, middle = second - first, (first + second) / 2
         if self._gossip.gradient_at == "sent" or not gap.any():
             return null_rows(1)
@@ -308,7 +308,7 @@ class _GossipAttack:
 
 
 class _GossipRun:
-    """A node, and the node that it would be under the other hypothesis."""
+    """A node, and the node as it would be under the other hypothesis."""
 
     def __init__(self, node: GossipNode, other: GossipNode, present: bool) -> None:
         self.nonce, self.total = fresh_nonce(), 0.0
@@ -316,7 +316,7 @@ class _GossipRun:
         self._node, self._other, self._present = node, other, present
 
     def step(self, noise: NDArray[np.int64], scale: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Go through a round, and add what it tells; parameters before their noise under either hypothesis."""
+        """Play a round and add what it reveals; return the parameters before their noise under either hypothesis."""
         sent = self._node.step(self.rows[self._present], noise)[1]
         other = self._other.follow(self.rows[not self._present], sent)
         without, there = (other, sent - noise) if self._present else (sent - noise, other)
@@ -325,7 +325,7 @@ class _GossipRun:
 
 
 def _record(values: NDArray[np.float64]) -> Rows:
-    """y = 1 with these values, cut toward zero; -x with y = 1 is x with y = -1."""
+    """A record y = 1 with these values, cut toward zero; -x with y = 1 is the same as x with y = -1."""
     return Rows(
         np.array([0, FEATURES], dtype=np.int64),
         np.arange(FEATURES, dtype=np.int32),
@@ -335,7 +335,7 @@ def _record(values: NDArray[np.float64]) -> Rows:
 
 
 def audits() -> tuple[Audit, ...]:
-    """The rows of PDOL."""
+    """The audits of PDOL's two forms."""
     about = "a record against null, releases, models and predictions seen"
     blt, digits = (audited_config(kind) for kind in ("blt", "negative-digit"))
     claim = Cost(epsilon_micro(1.0))
@@ -361,6 +361,6 @@ def audits() -> tuple[Audit, ...]:
 
 
 def rows() -> tuple[Recipe, ...]:
-    """Every audit of the system."""
+    """Every audit of PDOL."""
     gossip = replace(gossip_config("own"), records=RecordConfig(ABREAST))
     return (*map(made, audits()), *fork_rows(audited_config("blt"), audited_config("negative-digit"), gossip))

@@ -1,7 +1,7 @@
-"""How fast a domain folds records and releases, one thread: rows for ``make bench``.
+"""How fast one thread folds records of a domain and releases: rows for ``make bench``.
 
-Rates are records per second of the thread's CPU time, medians over rounds: B records of 50 features among n = 10,000
-are checked and folded at one model, and their leaf is released with BLT noise.
+Rates are records per second of the thread's CPU time, medians over rounds. B records of 50 features among n = 10,000
+are checked and folded with one model, and their leaf is released with BLT noise.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def pdol_rows(progress: Progress, rounds: int = 5) -> list[BenchRow]:
     """Measure fold and release together at each B, and a version of the model.
 
     Args:
-        progress: told what is being measured.
+        progress: called with what is being measured.
         rounds: repetitions; figures are medians over them.
     """
     found = []
@@ -86,7 +86,7 @@ def _rate(rows: Rows, config: PdolConfig, seed: int) -> float:
 
 
 def _node_rates(encode: Callable[[RecordStream, int, int], Iterable[bytes]], rounds: int) -> list[float]:
-    """A machine reads, answers, counts, journals and releases; labels come with it."""
+    """Rates of a machine that reads, answers, counts, journals and releases; labels come with the records."""
     config, stream = _config(128), _stream(128 * 2 * RELEASES)
     system = PdolSystem.of(config)
     values = list(encode(stream, 0, 128))
@@ -101,7 +101,7 @@ def _node_rates(encode: Callable[[RecordStream, int, int], Iterable[bytes]], rou
 
 
 def _fold_all(machine: HomeMachine, part: InputSlice) -> None:
-    """As the driver does: what is ready, until nothing is left."""
+    """Fold everything as the driver does: whatever is ready, until nothing is left."""
     while part.records:
         (ready,) = machine.ready([part])
         machine.fold([ready])

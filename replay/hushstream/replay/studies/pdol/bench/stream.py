@@ -1,8 +1,8 @@
-"""The stream's figures of PDOL: one node worker on an embedded broker, with records of some of its domains.
+"""How fast PDOL's node worker is on a stream with an embedded broker.
 
-A worker takes one fold of each domain before it writes any, so few domains with many records show its pace. All records
-and labels lie on the log before the worker starts. Its rate is what it answered between the first and the
-last log time of its predictions, so neither its start nor the producer is in it.
+A worker folds once for each domain before it writes anything, so a few domains with many records show its rate. All
+records and labels lie on the log before the worker starts. Its rate counts what it answered between the first and the
+last log time of its predictions, so the time of its start and of the producer is not included.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ class StreamSizes:
 
     Attributes:
         dimension, features, nodes, slots: n, features of a record, M = D, and B.
-        busy: nodes that have records.
-        leaves: of each of these, in columnar records of B.
-        event_leaves: the same with one event a record.
+        busy: how many nodes have records.
+        leaves: leaves of each of these nodes, in columnar records of B.
+        event_leaves: the same for one event a record.
     """
 
     dimension: int = 10_000
@@ -59,12 +59,12 @@ def pdol_stream_rows(progress: Progress, rounds: int = 5, sizes: StreamSizes | N
     """Measure one node worker with columnar records and with one event a record.
 
     Args:
-        progress: told what is being measured.
+        progress: called with what is being measured.
         rounds: figures are medians over them.
-        sizes: of the runs; None for those that figures are stated for.
+        sizes: how large the runs are; None: the sizes for which targets are stated.
 
     Raises:
-        BenchFailed: the worker ended, or stopped to go on.
+        BenchFailed: the worker ended, or made no more progress.
     """
     return asyncio.run(_measure(progress, rounds, sizes or StreamSizes()))
 
@@ -108,7 +108,7 @@ def _prepared(folder: Path, sizes: StreamSizes, leaves: int) -> System:
 async def _rate(
     folder: Path, sizes: StreamSizes, leaves: int, values: Sequence[Sequence[bytes]]
 ) -> tuple[float, float]:
-    """Records per second of the clock, and of the worker's CPU time."""
+    """Records per second of the clock, and per second of the worker's CPU time."""
     system = _prepared(folder / "deployment", sizes, leaves)
     async with embedded_broker(folder) as bootstrap:
         connection = Connection(bootstrap, "bench.")
@@ -128,7 +128,7 @@ async def _rate(
 
 
 async def _answers(connection: Connection, homes: int, records: int, worker: Running) -> list[tuple[int, int]]:
-    """(log time in ms, records answered) of all predictions, in order of time, once all records are answered."""
+    """(log time in ms, records answered) of all predictions, by time; returns once all records are answered."""
     read = dict.fromkeys((("predictions", home) for home in range(homes)), 0)
     found: list[tuple[int, int]] = []
     idle = 0.0

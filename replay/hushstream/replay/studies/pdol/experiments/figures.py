@@ -1,8 +1,8 @@
 """The figures of the paper in its own form: they show the effect of its noise, and no guarantee.
 
 The paper names neither its data nor its steps. Here the world is TMC2007, one label against the rest, and the step is
-12 over the root of the round. Wherever the gradient is taken at a node's own parameters the rows say NOT PRIVATE AS
-STATED and give the true epsilon.
+12 divided by the root of the round's number. Wherever the gradient is taken at a node's own parameters, the rows say
+NOT PRIVATE AS STATED and give the true epsilon.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NODE_COUNTS = (4, 8, 16, 32, 64)
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One setting: how many nodes, the epsilon that is claimed (None: no noise), and what else differs."""
+    """One setting: the number of nodes, the claimed epsilon (None: no noise), and other options."""
 
     epsilon: float | None
     nodes: int = NODES
@@ -54,7 +54,7 @@ def epsilon(quick: bool, progress: Progress | None, data: Path | None) -> Findin
 
 
 def topology(quick: bool, progress: Progress | None, data: Path | None) -> Findings:
-    """Figure 3, at an epsilon at which anything is learned."""
+    """Play Figure 3, at an epsilon that allows some learning."""
     rows = _play(TOPOLOGY, [Run(1000.0, options={"graph": graph}) for graph in GRAPHS], quick, progress, data)
     found = [row["accuracy"] for row in rows]
     spread = at_most("accuracy of the best graph less that of the worst", [max(found) - min(found)], "accuracy", 0.015)
@@ -62,7 +62,7 @@ def topology(quick: bool, progress: Progress | None, data: Path | None) -> Findi
 
 
 def sparsity(quick: bool, progress: Progress | None, data: Path | None) -> Findings:
-    """Figure 4, under noise and without."""
+    """Play Figure 4, with noise and without."""
     runs = [Run(claim, options={"lasso": lasso}) for claim in (100.0, None) for lasso in LASSOS]
     rows = _play(SPARSITY, runs, quick, progress, data)
     noised = [row["accuracy_last"] for row in rows if row["epsilon_asked"] == 100.0]
@@ -72,9 +72,9 @@ def sparsity(quick: bool, progress: Progress | None, data: Path | None) -> Findi
 
 
 def nodes(quick: bool, progress: Progress | None, data: Path | None) -> Findings:
-    """Figure 5: the records are the same, dealt to more nodes."""
+    """Play Figure 5: the same records are dealt to more nodes."""
     runs = [Run(claim, count) for claim in (1000.0, None) for count in NODE_COUNTS]
-    # A torus needs two factors and a random graph five nodes; a ring is there for every number.
+    # A torus needs two factors and a random graph five nodes; a ring exists for every number of nodes.
     runs = [Run(one.epsilon, one.nodes, {"graph": "ring"}) for one in runs]
     return _findings(COUNT, _play(COUNT, runs, quick, progress, data), quick, [])
 

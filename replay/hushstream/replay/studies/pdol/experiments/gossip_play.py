@@ -1,4 +1,4 @@
-"""A stream played through the form of the paper, round by round: every node has one record a round."""
+"""A stream played through the paper's form, round by round; every node has one record a round."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from hushstream.systems.pdol.configuration import PdolConfig, pdol_digest
 
 @dataclass(frozen=True, slots=True)
 class Gossiped:
-    """One run.
+    """The outcome of a run.
 
     Attributes:
-        accuracy: of what nodes predicted.
-        hinge: mean hinge loss, over the whole stream.
+        accuracy: accuracy of the nodes' predictions.
+        hinge: mean hinge loss over the whole stream.
         zeros: share of weights that are zero, mean over nodes at the end.
-        rounds: how many there were.
+        rounds: how many rounds there were.
     """
 
     accuracy: Accuracy
@@ -37,7 +37,7 @@ class Gossiped:
 
 
 Law = Callable[[int], NodeNoise | None]
-"""Round -> the law of the noise on one coordinate; None for none."""
+"""Round -> the distribution of the noise on one coordinate; None for no noise."""
 
 
 def as_printed(config: PdolConfig) -> Law:
@@ -47,12 +47,12 @@ def as_printed(config: PdolConfig) -> Law:
 
 
 def without_noise(_: int) -> NodeNoise | None:
-    """For reference, on public data: no privacy at all."""
+    """No noise, for reference on public data: it protects nobody."""
     return None
 
 
 def play_gossip(stream: RecordStream, config: PdolConfig, seed: int, law: Law) -> Gossiped:
-    """Play a stream once; parameters arrive before the next round.
+    """Play a stream once; sent parameters arrive before the next round.
 
     Nodes that have run out of records (shares differ by one) have null slots.
     """

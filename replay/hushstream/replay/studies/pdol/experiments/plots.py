@@ -30,7 +30,7 @@ FORM_PENS = {
 
 
 def draw_sharing(rows: Sequence[Row], sheet: Sheet) -> None:
-    """Accuracy against epsilon: a panel for each world."""
+    """Draw accuracy against epsilon, a panel for each world."""
     rows = [row for row in rows if row["part"] == "epsilon"]
     worlds = list(dict.fromkeys(row["world"] for row in rows))
     panels = sheet.panels(len(worlds), height=280)
@@ -50,7 +50,7 @@ def draw_sharing(rows: Sequence[Row], sheet: Sheet) -> None:
 
 
 def draw_forms(rows: Sequence[Row], sheet: Sheet) -> None:
-    """Accuracy of each form, its best step where it has one."""
+    """Draw the accuracy of each form, with its best step where it has steps."""
     (axes,) = sheet.panels(height=320)
     for name, pen in FORM_PENS.items():
         best: dict[float, Row] = {}
@@ -67,7 +67,7 @@ def draw_forms(rows: Sequence[Row], sheet: Sheet) -> None:
 
 
 def draw_epsilon(rows: Sequence[Row], sheet: Sheet) -> None:
-    """Accuracy and hinge loss against the claimed epsilon."""
+    """Draw accuracy and hinge loss against the claimed epsilon."""
     left, right = sheet.panels(2, height=300)
     noised = [row for row in rows if row["epsilon_asked"] != "none"]
     plain = next(row for row in rows if row["epsilon_asked"] == "none")
@@ -82,7 +82,7 @@ def draw_epsilon(rows: Sequence[Row], sheet: Sheet) -> None:
 
 
 def draw_topology(rows: Sequence[Row], sheet: Sheet) -> None:
-    """A bar for each graph."""
+    """Draw a bar for each graph."""
     (axes,) = sheet.named_rows([str(row["graph"]) for row in rows])
     values = [row["accuracy"] for row in rows]
     bars = axes.barh(range(len(rows)), values, color=BLUE, height=0.6, label=_printed(rows))
@@ -93,7 +93,7 @@ def draw_topology(rows: Sequence[Row], sheet: Sheet) -> None:
 
 
 def draw_sparsity(rows: Sequence[Row], sheet: Sheet) -> None:
-    """Accuracy of the last quarter against the share of zeros, under noise and without."""
+    """Draw the accuracy of the last quarter against the share of zeros, with noise and without."""
     (axes,) = sheet.panels(height=320)
     for claim, pen in ((100.0, PENS["released"]), ("none", PENS["central"])):
         here = [row for row in rows if row["epsilon_asked"] == claim]
@@ -111,7 +111,7 @@ def draw_sparsity(rows: Sequence[Row], sheet: Sheet) -> None:
 
 
 def draw_nodes(rows: Sequence[Row], sheet: Sheet) -> None:
-    """Accuracy against the number of nodes, under noise and without."""
+    """Draw accuracy against the number of nodes, with noise and without."""
     (axes,) = sheet.panels(height=320)
     for claim, pen in ((1000.0, PENS["released"]), ("none", PENS["central"])):
         here = [row for row in rows if row["epsilon_asked"] == claim]
@@ -127,7 +127,7 @@ def _printed(rows: Sequence[Row]) -> str:
 
 
 def _from_to(values: Sequence[float]) -> str:
-    """As words, without powers of ten."""
+    """The range of the values in words, without powers of ten."""
     low, high = (f"{value:,.0f}" if value >= 10 else f"{value:.3g}" for value in (min(values), max(values)))
     return low if low == high else f"{low} to {high}"
 

@@ -1,4 +1,4 @@
-"""The sound form against isolated nodes, a central learner and a constant; and against other ways to add noise."""
+"""The sound form compared with isolated nodes, a central learner and a constant, and with other ways to add noise."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FORMS_TITLE = "Ways to add noise at equal epsilon: per step, fresh windows, digi
 SOURCE = "The sound form of PDOL: dual averaging on continual sums (not in the paper)"
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 STEPS = (1.0, 4.0, 12.0)
-"""Steps that the forms with noise at each step are tried with; the best one counts."""
+"""Steps that are tried with the forms that add noise at each step; the best one counts."""
 
 World = Callable[[int, Path | None, Sizes, int], RecordStream]
 
@@ -55,7 +55,7 @@ def _tmc(label: str) -> World:
 
 
 def _clicks(seed: int, data: Path | None, sizes: Sizes, nodes: int) -> RecordStream:
-    del sizes  # users have the records that they have
+    del sizes  # the number of records follows from the users
     return ml_clicks(nodes=nodes, seed=seed, data_dir=None if data is None else str(data))
 
 
@@ -65,7 +65,7 @@ def _synthetic(records: int) -> World:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One line of the study: a world and what is tried on it."""
+    """One line of the study: a world and what is played on it."""
 
     part: str
     world: str
@@ -77,7 +77,7 @@ class Setting:
     sizes: Sizes = "even"
 
     def at_nodes(self, epsilon: float | None) -> bool:
-        """Whether nodes predict for themselves, too: it takes most of the time, and two epsilons show it."""
+        """Whether nodes also predict for themselves: it takes most of the time, so only two epsilons have it."""
         return self.part in ("epsilon", "records", "nodes") and epsilon in (1.0, 8.0)
 
 
@@ -210,7 +210,7 @@ def _sharing_targets(rows: Sequence[Row]) -> list[BenchRow]:
 
 
 def forms(quick: bool, progress: Progress | None, data: Path | None) -> Findings:
-    """Play the ways to add noise at epsilon 1 and 8, record against null where that is what they promise."""
+    """Play the ways to add noise at epsilon 1 and 8, for a record against null where a form promises that."""
     seeds = range(1) if quick else range(3)
     streams = [_forms_stream(quick, seed, data) for seed in seeds]
     epsilons = (8.0,) if quick else (1.0, 8.0)
@@ -263,7 +263,7 @@ def _forms_stream(quick: bool, seed: int, data: Path | None) -> RecordStream:
 
 
 def _fresh(config: PdolConfig) -> Plan:
-    """A tree with one level: each leaf has noise of its own, and a release the noise of all leaves so far."""
+    """A tree with one level: each leaf has its own noise, and a release has the noise of all leaves so far."""
     budget = Concentrated.for_epsilon(config.sharing.epsilon, DELTA)
     base = 63
     return NegativeDigitTree(
@@ -277,7 +277,7 @@ def _fresh(config: PdolConfig) -> Plan:
 
 
 def _gaussian(config: PdolConfig) -> Law:
-    """Noise for what one record against null moves of the parameters sent next: alpha_t in L2."""
+    """Noise for how far one record moves the parameters that are sent next, against null: alpha_t in L2."""
     gossip: GossipConfig = require_gossip(config)
     budget = Concentrated.for_epsilon(gossip.epsilon, DELTA)
 

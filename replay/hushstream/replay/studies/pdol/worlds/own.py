@@ -1,17 +1,17 @@
 """People's own labelled records: CSV, Parquet and svmlight files, read through a mapping file.
 
-The mapping names what is public about the records: which columns are features and within which bounds, which label is
-the positive one, and which nodes there are. Nothing of it is taken from the rows. An error names the row and the
+The mapping says what is public about the records: which columns are features and within which bounds, which label is
+the positive one, and which nodes there are. Nothing of this is taken from the rows. An error names the row and the
 column, never the value.
 
 Keys, for CSV and Parquet:
 
     label: bought            column of the label
     positive: "yes"          its value that means 1; any other value means -1
-    bounds: {age: [18, 100]} numbers, by column; a value is put to -1..1 between its bounds, and cut at them
-    categories: {kind: [a, b]} names, by column: a feature each
-    features: {age: {kind: number, range: [18, 100]}}   in place of bounds and categories: declared, each a column
-    nodes: [north, south]    names of the nodes, with ``node: COLUMN``; or how many, and records are dealt in turn
+    bounds: {age: [18, 100]} numbers, by column; a value is mapped to -1..1 between its bounds, cut at them
+    categories: {kind: [a, b]} names, by column; each name is a feature
+    features: {age: {kind: number, range: [18, 100]}}   in place of bounds and categories: declared features by column
+    nodes: [north, south]    names of the nodes, with ``node: COLUMN``; or their number, then records are dealt in turn
     node: shop               column of the node
     public: true             whether exact figures may be shown
 
@@ -66,19 +66,19 @@ class RecordMapping:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Every column that is needed."""
+        """Names of all columns that the table must have."""
         declared = () if self.features is None else self.features.layout.names or ()
         named = [self.label, self.node, *self.bounds, *self.categories, *declared]
         return tuple(dict.fromkeys(name for name in named if name is not None))
 
     @property
     def node_count(self) -> int:
-        """M."""
+        """M, the number of nodes."""
         return self.nodes if isinstance(self.nodes, int) else len(self.nodes)
 
     @property
     def width(self) -> int:
-        """n, without the constant feature."""
+        """n without the constant feature."""
         if self.dimension is not None:
             return self.dimension
         if self.features is not None:
@@ -87,7 +87,7 @@ class RecordMapping:
 
 
 def load_records(table: Table, mapping: RecordMapping | Mapping[str, Any] | str | Path) -> RecordStream:
-    """Read a table into a stream of records, in its order.
+    """Read a table into a stream of records, in the order of its rows.
 
     Args:
         table: a data frame, or the path of a file: ``.svm``, ``.svmlight`` or ``.libsvm``; ``.parquet`` or ``.pq``;
@@ -153,7 +153,7 @@ def parse_record_mapping(content: Mapping[Any, Any], source: str) -> RecordMappi
 
 
 def _text(source: str, name: str, value: object) -> str:
-    # YAML reads yes, 1 and 1.0 as no texts: as labels they are written as they stand.
+    # YAML reads yes, 1 and 1.0 not as texts; whole numbers are taken as they are written, other values need quotes.
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         raise LogError(f"{source}: {name}: expected a text (in quotes), got {type(value).__name__}")
     return str(value)
@@ -228,7 +228,7 @@ def _require_kind(path: Path, mapping: RecordMapping, svmlight: bool) -> None:
 def _part(
     path: Path, mapping: RecordMapping, chunk: RawChunk
 ) -> tuple[Columns, npt.NDArray[np.int64], npt.NDArray[np.int64] | None]:
-    """Columns, labels and nodes of a piece of a table."""
+    """Columns, labels and nodes of one piece of a table."""
     place = (str(path), chunk.row_names)
     assert mapping.label is not None
     labels = np.where(texts(chunk.columns[mapping.label], mapping.label, place) == mapping.positive, 1, -1)
@@ -279,7 +279,7 @@ def _svmlight(
 
 
 def _svmlight_lines(path: Path) -> Iterator[tuple[int, Sequence[str]]]:
-    """Numbers and fields of the lines that are records."""
+    """The numbers and fields of the lines that hold records."""
     empty = True
     try:
         with path.open(encoding="utf-8-sig") as stream:

@@ -1,4 +1,4 @@
-"""Streams of labelled records, dealt to nodes."""
+"""Streams of labelled records that are dealt to nodes."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Sizes = Literal["even", "zipf"]
 
 @dataclass(frozen=True, eq=False)
 class RecordStream:
-    """Records in the order of time, each at a node.
+    """Records in the order of time, each arriving at a node.
 
     Attributes:
-        name: world and variant, as figures name them.
-        rows: the slots, int columns of `Rows`; records that break a bound are null already.
+        name: name of world and variant, as figures state it.
+        rows: the slots, int columns of `Rows`; a record that breaks a bound is already null here.
         nodes: int64 (m,), where each record arrives.
         node_count: M.
         dimension: n.
-        refused: records that broke a bound.
-        private_features: share of a record's squared norm, on average, in features that no other node has.
+        refused: how many records broke a bound.
+        private_features: mean share of a record's squared norm in features that no other node has.
         public: whether exact figures may be shown.
     """
 
@@ -42,18 +42,18 @@ class RecordStream:
     public: bool = True
 
     def __len__(self) -> int:
-        """How many records."""
+        """How many records there are."""
         return len(self.rows)
 
     @cached_property
     def constant(self) -> float:
-        """Accuracy of the label that is the more frequent one: what needs no learning."""
+        """The accuracy of always predicting the more frequent label, which needs no learning."""
         taken = self.rows.labels[self.rows.labels != 0]
         return float(max(np.mean(taken == 1), np.mean(taken == -1)))
 
     @property
     def records_per_node(self) -> float:
-        """On average."""
+        """How many records a node has on average."""
         return len(self) / self.node_count
 
 
@@ -72,10 +72,10 @@ def make_stream(
 ) -> RecordStream:
     """Scale every record to norm 1, add a constant feature (the last coordinate), and quantise.
 
-    The constant has the size that one feature of value 1 has beside the others, before the scaling.
+    The constant feature has the size of one feature of value 1, before the scaling.
 
     Args:
-        name: of the stream.
+        name: name of the stream.
         indptr: (m + 1,) as in `Rows`.
         indices: coordinates below ``dimension``.
         values: real numbers.
@@ -108,9 +108,9 @@ def make_stream(
 
 
 def deal(records: int, nodes: int, sizes: Sizes, seed: int) -> npt.NDArray[np.int64]:
-    """Which node each record of a shuffled stream goes to.
+    """The node that each record of a shuffled stream goes to.
 
-    ``even`` deals in turn; ``zipf`` gives node i a share of 1 / (i + 1), its records spread over the whole time.
+    ``even`` deals in turn. ``zipf`` gives node i a share of 1 / (i + 1), with its records spread over the whole time.
 
     Raises:
         WorldError: other sizes, or more nodes than records.
@@ -135,7 +135,7 @@ def permuted(records: int, seed: int) -> npt.NDArray[np.int64]:
 def sparse_columns(
     dense: npt.NDArray[np.bool_],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """Row ends, indices and ones of a matrix of booleans."""
+    """Row ends, indices and values (all 1) of a matrix of booleans."""
     ends = np.concatenate([[0], np.cumsum(dense.sum(axis=1))]).astype(np.int64)
     indices = np.nonzero(dense)[1].astype(np.int64)
     return ends, indices, np.ones(len(indices))

@@ -38,7 +38,7 @@ def tmc_binary(
         label: class01 to class22.
         nodes: M.
         sizes: ``even`` or ``zipf``.
-        seed: order of the records, and who gets which.
+        seed: decides the order of the records and which node gets each.
         data_dir: local data folder in place of the cache.
 
     Raises:
@@ -65,10 +65,10 @@ def sparse_synthetic(
     drift: float = 0.0,
     seed: int = 0,
 ) -> RecordStream:
-    """Sparse records of many features, few of which tell of the label.
+    """Sparse records of many features; few features carry information about the label.
 
     A record has ``features`` draws (repeated ones count once) of a feature, by popularity 1 / (rank + 50). Weights are
-    normal on a random 18 % of the features and 0 on the others; the label is 1 where the record's sum lies above the
+    normal on a random 18 % of the features and 0 on the others. The label is 1 where the record's sum lies above the
     median of all, and 5 % of the labels are flipped.
 
     Args:
@@ -77,8 +77,8 @@ def sparse_synthetic(
         features: draws of a record.
         nodes: M.
         sizes: ``even`` or ``zipf``.
-        drift: the weights turn by so many quarters of a circle, toward others, over the whole stream.
-        seed: of everything.
+        drift: how many quarters of a circle the weights turn, toward other weights, over the whole stream.
+        seed: seed of everything.
 
     Raises:
         WorldError: an option is out of range.
@@ -116,13 +116,13 @@ def _weights(draw: np.random.Generator, dimension: int) -> npt.NDArray[np.float6
 def ml_clicks(*, nodes: int = 64, like_at: int = 4, seed: int = 0, data_dir: str | None = None) -> RecordStream:
     """MovieLens-100K: does this user like this film? Users are dealt to nodes, so that nodes have users of their own.
 
-    A record has three features: its user, its film, and the constant; a third of it is in a feature (the user) that no
-    other node has.
+    A record has three features: its user, its film, and the constant. A third of it lies in the user's feature, which
+    no other node has.
 
     Args:
         nodes: M.
         like_at: stars from which a rating is a like.
-        seed: who is where.
+        seed: decides which node each user is at.
         data_dir: local data folder in place of the cache.
 
     Raises:
@@ -133,7 +133,7 @@ def ml_clicks(*, nodes: int = 64, like_at: int = 4, seed: int = 0, data_dir: str
 
 
 def clicks_of(ratings: Ratings, nodes: int, like_at: int, seed: int) -> RecordStream:
-    """`ml_clicks` of ratings already read."""
+    """Make the stream of `ml_clicks` from ratings that were read already."""
     users, films = int(ratings.users.max()) + 1, len(ratings.genres)
     require_number("ml-clicks", "nodes", nodes, 1, users)
     require_number("ml-clicks", "like_at", like_at, 2, 5)
