@@ -163,7 +163,7 @@ chaos: $(VENV)/.installed-dev
 drill: $(VENV)/.installed-dev
 	$(BIN)/python tests/drills/run.py
 
-# An earlier release's deployment is rolled to this one with the state that it wrote; three minutes a release.
+# Deployments of two earlier releases are rolled to this one with the state that they wrote; three minutes a release.
 drill-upgrade: $(VENV)/.installed-dev
 	$(BIN)/python tests/drills/upgrade.py
 

@@ -6,11 +6,17 @@ import asyncio
 import contextlib
 import gc
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from hushstream.agents.observe import collection
+from hushstream.agents.settings import WorkerSettings
+from hushstream.agents.worker.preflight import RoleTopics
+from hushstream.agents.worker.worker import RoleWorker
 
 
 class Node:
@@ -29,6 +35,20 @@ async def stepping(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
+
+
+@pytest.fixture
+def whole() -> Iterator[list[str]]:
+    """Grows with each full collection."""
+    begun: list[str] = []
+
+    def note(phase: str, info: dict[str, Any]) -> None:
+        if phase == "start" and info["generation"] == 2:
+            begun.append(phase)
+
+    gc.callbacks.append(note)
+    yield begun
+    gc.callbacks.remove(note)
 
 
 async def _steps() -> None:
@@ -75,3 +95,35 @@ async def test_pythons_own_collection_is_back_at_the_end() -> None:
         await task
     assert gc.get_threshold() == before
     assert gc.get_freeze_count() == 0
+
+
+async def test_what_imports_made_is_set_aside_at_the_start_without_a_look(whole: list[str]) -> None:
+    task = asyncio.create_task(collection.collect_in_steps())
+    await asyncio.sleep(0)
+    looked, aside = len(whole), gc.get_freeze_count()
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    assert (looked, aside > 1000) == (0, True)
+
+
+@pytest.mark.parametrize("drivers", [{}, {0: "a partition's"}])
+async def test_a_rebalance_looks_at_everything_only_where_partitions_were_held(
+    drivers: dict[int, str], whole: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def revoked(snapshot: bool) -> None:
+        drivers.clear()
+
+    worker = RoleWorker(
+        WorkerSettings(bootstrap="127.0.0.1:9092", role="learner", group="g", datadir=tmp_path),
+        make_machine=lambda _: pytest.fail("no machine is needed"),
+        topics=RoleTopics(("contexts",), (), 1),
+    )
+    held = len(drivers)
+    monkeypatch.setattr(worker, "_homes", SimpleNamespace(drivers=drivers, on_revoked=revoked), raising=False)
+    gc.freeze()
+    try:
+        await worker._on_partitions_revoked(None, ())
+    finally:
+        gc.unfreeze()
+    assert len(whole) == held

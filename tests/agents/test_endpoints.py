@@ -144,7 +144,7 @@ def test_who_connects_and_says_nothing_holds_up_nobody(guarded: tuple[str, ssl.S
     [
         ("short", 0o600, "at least 32 printable ASCII characters"),
         (f"{TOKEN}\n{TOKEN}", 0o600, "one line"),
-        (TOKEN, 0o640, "its owner's alone"),
+        (TOKEN, 0o640, "readable by its owner only"),
         (None, 0o600, "expected a readable file, got No such file"),
     ],
 )

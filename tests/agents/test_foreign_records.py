@@ -210,7 +210,7 @@ async def test_every_loss_names_the_command_that_mends_it_and_that_command_does(
         await learner.end()
     found, said = await hushstream(tmp_path, bootstrap, "verify", "--role", "learner", "--from", "last-checkpoint")
     assert found == 0, said
-    assert "by an operator's word it went on without contexts/0 offsets 3 to 3 (1 record, appended between 20" in said
+    assert "an operator has accepted the loss of contexts/0 offsets 3 to 3 (1 record, appended between 20" in said
 
     # Both losses are shown to whoever asks what the deployment promises, with what each changes.
     folder, reading = tmp_path / NAME, ["--bootstrap", bootstrap, "--json"]
@@ -227,4 +227,4 @@ async def test_every_loss_names_the_command_that_mends_it_and_that_command_does(
     _, said = await run("guarantee", str(folder), "--bootstrap", bootstrap, "--keys", str(tmp_path / "none"))
     assert "learner 0 went on without contexts/0 offsets 3 to 3 (1 record" in said
     assert "The privacy guarantee is unchanged: nothing was released from them" in said
-    assert said.count("not checked: the key of its zone is not at hand") == 2
+    assert said.count("not checked: the key of its zone was not given") == 2

@@ -144,7 +144,7 @@ def test_the_folder_is_gone_through_for_the_first_mark_only(tmp_path: Path, monk
 
 def test_a_mark_that_cannot_be_written_lets_nothing_out(tmp_path: Path) -> None:
     (tmp_path / "paid").write_text("in the way", encoding="utf-8")
-    with pytest.raises(JournalLost, match="could not be noted"):
+    with pytest.raises(JournalLost, match="the mark could not be written"):
         marks(tmp_path).raise_to(0, mark(7))
 
 

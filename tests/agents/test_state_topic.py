@@ -304,7 +304,7 @@ async def test_what_was_never_folded_and_what_was_are_told_apart(partition: Part
     await partition.delete("events")
     folded = (
         r"events/0: must be read from offset 0, but the log begins at 12; those records were folded up to journal "
-        r"record 1, but the newest state at hand ends with record 0, and topic "
+        r"record 1, but the newest state found ends with record 0, and topic "
         r"p\d+\.state-counting holds no newer state; bring the data directory of the last owner"
     )
     with pytest.raises(InputsDeleted, match=folded):

@@ -362,7 +362,7 @@ def test_a_file_that_was_taken_away_reloads_the_partition_which_begins_with_a_ne
     store.users(0).put([StoredUser(b"k" * 16, 1, b"v")])
     store.users(0).cut()
     shutil.rmtree(tmp_path / "dep")
-    with pytest.raises(UsersLost, match="somebody took the file away"):
+    with pytest.raises(UsersLost, match="somebody removed the file"):
         store.save(0, Snapshot(1, 2, b"g", b"s"))
     assert store.users(0).get(b"k" * 16) is None
     store.save(0, Snapshot(1, 2, b"g", b"s"))
@@ -486,7 +486,7 @@ def test_users_under_a_key_that_was_destroyed_are_forgotten_where_the_file_is_he
         store.put([user(ANN, b"one")])
         save(store, b"first")
         store.rewind(under(RETIRED))
-        assert "is under a key that is not at hand" in caplog.text
+        assert "is under a key that the zone no longer has" in caplog.text
         assert "the journal is read instead" in caplog.text
         assert (store.get(ANN), store.snapshot(), list(store.unseen_since(10))) == (None, None, [])
         store.put([user(ANN, b"two")])

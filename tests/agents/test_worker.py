@@ -203,9 +203,9 @@ async def test_a_record_that_names_what_is_not_there_is_refused_and_its_partitio
         dead = await run.values_of(("dead", 0))
     assert [machines.json.loads(value)[1] for value in joined] == [0, 2, 4]
     assert [machines.json.loads(value)[2:] for value in dead] == [[1, "not_there"], [3, "not_there"]]
-    lines = [line for line in worker.log.read_text(encoding="utf-8").splitlines() if "names one of" in line]
+    lines = [line for line in worker.log.read_text(encoding="utf-8").splitlines() if "names a record of" in line]
     assert len(lines) == 1, lines
-    assert "names one of right that is not there" in lines[0]
+    assert "names a record of right that does not exist" in lines[0]
     assert "1000000" not in lines[0]
 
 

@@ -62,7 +62,7 @@ async def test_it_is_gone_on_without_the_state_which_is_kept_aside(
         second.kill(signal.SIGTERM)
         log = second.log.read_text(encoding="utf-8")
         assert await second.exit_code() == 0, log[-3000:]
-        assert log.count("snapshot: expected version") == log.count("and gone on without") == found
+        assert log.count("snapshot: expected version") == log.count("and is not used") == found
         assert kept_aside(run.settings) == found
         audit = await run.audit()
         assert audit == undisturbed

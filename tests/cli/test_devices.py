@@ -103,4 +103,4 @@ def test_only_keys_whose_public_halves_are_published_are_published(
 ) -> None:
     publish = ("keys", "publish", "--deployment", deployment)
     assert "expected sealing or signing" in refused(*publish, "--zone", "shuffler")
-    assert "with --zone signing alone" in refused(*publish, "--from-version", "3")
+    assert "only with --zone signing" in refused(*publish, "--from-version", "3")

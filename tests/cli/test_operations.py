@@ -147,7 +147,7 @@ def test_a_trim_says_what_it_would_delete_and_deletes_nothing_unasked(cli, refus
     place = ("--deployment", folder, "--bootstrap", bootstrap, "--prefix", "trim.")
     cli("topics", "apply", *place)
     told = cli("topics", "trim", *place, "--seed", SEED)
-    kept = "kept models: these have folded nothing, and begin at its first record: learner/0\n"
+    kept = "kept models: these have folded nothing yet, and need its first record: learner/0\n"
     undone = "Nothing was deleted; --delete does it, for ever.\n"
     assert (told.code, told.out) == (0, f"{kept}would delete 0 records, 0 bytes in all\n{undone}")
     done = cli("topics", "trim", *place, "--seed", SEED, "--role", "shuffler", "--delete", "--json")
@@ -166,7 +166,7 @@ def test_one_changed_byte_in_a_topic_is_exit_code_one(cli, folder, logs, tmp_pat
     value = bytearray(records[index].value)
     value[len(value) // 2] ^= 1
     records[index] = records[index]._replace(value=bytes(value))
-    changed = LogCopy({**logs.parts, source: PartitionCopy(part.low, part.high, records)}, logs.quiet)
+    changed = LogCopy({**logs.parts, source: PartitionCopy(part.low, part.high, records)}, logs.consistent)
     export_copy(changed, load(folder), tmp_path / "export")
     answer = cli("verify", "--deployment", folder, "--log", tmp_path / "export", "--seed", SEED)
     assert answer.code == 1

@@ -41,7 +41,7 @@ def test_a_tombstone_that_nobody_has_folded_is_exit_code_one_unless_nobody_waits
     waited = cli("forget", "ann-canary", *options, "--wait", "0.2")
     assert (waited.code, waited.err) == (1, "")
     assert "no learner has folded it yet" in waited.out
-    assert "nobody of that name is in the records on contexts that are kept" in waited.out
+    assert "no record on contexts names this user" in waited.out
     assert "ann-canary" not in waited.out
     sent = cli("forget", "ann-canary", *options, "--wait", "0", "--json")
     assert sent.code == 0

@@ -22,7 +22,7 @@ SETTINGS = {
     "snapshot_interval": "snapshot_interval_seconds",
     "state_rate": "state_bytes_per_second",
     "resident_users": "resident_users",
-    "gather": "gather_milliseconds",
+    "gather": "journal_linger_milliseconds",
     "schedule": "schedule",
 }
 """The setting of each option that has a default there."""
@@ -65,7 +65,15 @@ def test_what_is_said_goes_before(cli, told, prepared):
     found = told[0]
     assert (found.session_timeout_seconds, found.heartbeat_seconds) == (3.0, 1.0)
     assert (found.resident_users, found.schedule, found.metrics_port) == (7, "fixed", 0)
-    assert (found.gather_milliseconds, found.state_bytes_per_second) == (2, 4096)
+    assert (found.journal_linger_milliseconds, found.state_bytes_per_second) == (2, 4096)
+
+
+def test_a_supervisor_says_the_words_of_a_refusal_by_the_environment(cli, told, prepared, monkeypatch):
+    monkeypatch.setenv("HUSHSTREAM_ACCEPT_LOSS", "0:contexts/0:1200-1340 1:contexts/1:1180-1322")
+    assert cli("worker", "learner", "-d", prepared).code == 0
+    monkeypatch.setenv("HUSHSTREAM_ACCEPT_LOSS", "")
+    assert cli("worker", "learner", "-d", prepared).code == 0
+    assert [one.accept_loss for one in told] == [("0:contexts/0:1200-1340", "1:contexts/1:1180-1322"), ()]
 
 
 def test_a_command_has_the_defaults_of_its_settings(monkeypatch):
@@ -100,7 +108,7 @@ def test_an_auditor_says_whose_output_it_checks(cli, monkeypatch, prepared):
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [(("auditor",), "expected --role"), (("learner", "--role", "learner"), "expected them with auditor alone")],
+    [(("auditor",), "expected --role"), (("learner", "--role", "learner"), "expected them only with auditor")],
 )
 def test_what_an_auditor_takes_is_for_it_alone(refused, prepared, given, said):
     assert said in refused("worker", *given, "-d", prepared)

@@ -58,11 +58,7 @@ DERIVED: Mapping[tuple[str, ...], str] = {
     ("systems.colin.counter.machine.CounterMachine", "pending"): "the same rows in one piece",
     ("systems.colin.algorithm.estimator.CollaborativeState", "_correction"): "written before it is read",
     ("systems.colin.server.machine.CollaborativeAggregatorMachine", "pending"): "the same rows in one piece",
-    (
-        "engine.devices.sealing.ContentOpener",
-        "_private",
-    ): "the key's other form, which has no equality",
-    ("systems.p2b.contribution.sealed.SealOpener", "_private"): "the key's other form, which has no equality",
+    ("engine.devices.sealing.Opener", "_private"): "the key's other form, which has no equality",
     ("engine.devices.signing.Signer", "_held"): "the keys' other forms, which have no equality",
     ("systems.p2b.edge.agent.EdgeAgent", "steps"): "compared within one batch alone",
     ("systems.p2b.edge.users.Deadlines", "_added", "_ahead"): "decisions that wait no more are left out",

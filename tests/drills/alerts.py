@@ -25,7 +25,9 @@ import time
 import urllib.request
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import yaml
 from aiokafka.admin import AIOKafkaAdminClient
@@ -52,6 +54,7 @@ PATIENCE_SECONDS = 120.0
 ON_THEIR_WAY = 20_000
 """Records that are being sent when the broker stops, so that some journal waits for it."""
 STOPPED_SECONDS = 90.0
+WAITING_SECONDS = 8.0
 BACKLOG = 60_000
 """Contexts, and as many clicks, of each partition: more than learners fold before it is seen that they lie there."""
 AT_ONCE = 4000
@@ -73,6 +76,8 @@ NOT_LIVE: Mapping[str, str] = {
     "GatewayFailing": _NO_GATEWAY,
     "GatewayOverloaded": _NO_GATEWAY,
     "GatewaySlow": _NO_GATEWAY,
+    "AuditorBehind": "no auditor runs here",
+    "PublishedBytesDiffer": "no auditor runs here, and it takes a record of whoever holds the zone's key",
     "DecisionsSlow": "needs a minute's load that one machine does not bear",
     "ModelStale": "looks at a day",
     "ModelNotAdopted": "needs a learner that folds and hears no model: both come over one connection",
@@ -114,12 +119,20 @@ class Scraper:
 
     def firing(self) -> set[str]:
         """The alerts that fire now; none while it does not answer yet."""
+        return {one["labels"]["alertname"] for one in self._found("alerts", "alerts") if one["state"] == "firing"}
+
+    def has_begun(self) -> bool:
+        """Whether all were scraped: of a counter that rose before it was first seen nobody knows that it did."""
+        health = [one["health"] for one in self._found("targets", "activeTargets")]
+        return bool(health) and set(health) == {"up"}
+
+    def _found(self, what: str, key: str) -> Sequence[Mapping[str, Any]]:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/api/v1/alerts", timeout=5) as answer:
-                found = json.load(answer)["data"]["alerts"]
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/api/v1/{what}", timeout=5) as answer:
+                found: Sequence[Mapping[str, Any]] = json.load(answer)["data"][key]
+                return found
         except OSError:
-            return set()
-        return {one["labels"]["alertname"] for one in found if one["state"] == "firing"}
+            return ()
 
 
 def _hurried(rules: str) -> str:
@@ -172,21 +185,46 @@ async def backlog(scene: Scene) -> None:
             for low in range(0, BACKLOG, AT_ONCE):
                 await asyncio.gather(*(scene.log.append(topic, partition, one) for one in values[low : low + AT_ONCE]))
     await asyncio.gather(scene.first.start(), scene.second.start())
+    await _starved(scene.first, scene.second)
     await scene.questions.dark_since(time.monotonic())
 
 
-async def broker_stopped(scene: Scene) -> None:
+async def _starved(*learners: Learner) -> None:
+    """A tenth of the processor is left to them: otherwise they are done with the backlog between a few scrapes."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < until:
+        for number, seconds in ((signal.SIGSTOP, 0.9), (signal.SIGCONT, 0.1)):
+            for learner in learners:
+                learner.signal(number)
+            await asyncio.sleep(seconds)
+
+
+async def broker_stopped(ports: Sequence[int], scene: Scene) -> None:
     """A broker that keeps its connections and answers nothing, while records are on their way."""
     sending = asyncio.create_task(_send(scene, contexts_of("late", ON_THEIR_WAY)))
     await _journaled(scene, partition_of("late", PARTITIONS))
     pid = int((scene.kafka / "broker-1" / "pid").read_text(encoding="utf-8"))
-    os.kill(pid, signal.SIGSTOP)
     try:
+        while True:
+            os.kill(pid, signal.SIGSTOP)
+            await asyncio.sleep(WAITING_SECONDS)
+            if sending.done() or any([await asyncio.to_thread(_waits, port) for port in ports]):
+                break
+            # Nothing was on its way at that moment.
+            os.kill(pid, signal.SIGCONT)
+            await asyncio.sleep(WAITING_SECONDS)
         await asyncio.sleep(STOPPED_SECONDS)
     finally:
         os.kill(pid, signal.SIGCONT)
     await sending
     await scene.questions.dark_since(time.monotonic())
+
+
+def _waits(port: int) -> bool:
+    """Whether the learner whose metrics are on a port waits for a journal record that it has sent."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    return any(line.startswith("hushstream_append_wait_seconds") and float(line.split()[-1]) > 0 for line in lines)
 
 
 async def _send(scene: Scene, contexts: Sequence[bytes]) -> None:
@@ -260,13 +298,16 @@ async def drill(kafka: Path, bootstrap: str, folder: Path, words: Sequence[str])
             await small.end()
             await scene.second.start()
 
+        shown = [port for name, port in ports.items() if name.endswith("learner public")]
         causes = (
             Cause("garbage, and clicks that never come", ["DeadLettersRising", "WaitsInVain"], bad_records, nothing),
             Cause("a foreign writer on a journal", ["ForeignRecords"], foreign_journal, nothing),
             Cause("the only shuffler killed", ["WorkerDown", "RoleAbsent"], shuffler_killed, shuffler_back),
             Cause("a state disk that is nearly full", ["StateDiskFull"], cramped, second_back),
             Cause("a backlog of a minute", ["LagHigh", "ClicksLagHigh"], backlog, nothing),
-            Cause("a broker that hangs", ["AppendsStuck", "BrokerUnreachable"], broker_stopped, nothing),
+            Cause(
+                "a broker that hangs", ["AppendsStuck", "BrokerUnreachable"], partial(broker_stopped, shown), nothing
+            ),
             Cause("inputs deleted unread", ["PartitionStopped", "PartitionsNotRun"], inputs_lost, nothing),
             Cause("a topic deleted", ["ExitReason"], topic_deleted, nothing),
         )
@@ -274,7 +315,7 @@ async def drill(kafka: Path, bootstrap: str, folder: Path, words: Sequence[str])
             await asyncio.gather(shuffler.start(), aggregator.start())
             for scraper in scrapers:
                 scraper.start()
-            await asyncio.sleep(5)
+            await _begun(scrapers)
             wanted = [cause for cause in causes if any(word in cause.fault for word in words)]
             silent = {name for cause in wanted for name in await _tried(scene, scrapers, cause)}
         finally:
@@ -283,6 +324,14 @@ async def drill(kafka: Path, bootstrap: str, folder: Path, words: Sequence[str])
             await asyncio.gather(*(one.end(signal.SIGKILL) for one in (shuffler, aggregator, small)))
     _say_the_rest({name for cause in causes for name in cause.alerts})
     return silent
+
+
+async def _begun(scrapers: Sequence[Scraper]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not all([await asyncio.to_thread(scraper.has_begun) for scraper in scrapers]):
+        if time.monotonic() > deadline:
+            raise SystemExit(f"alerts: expected every worker to be scraped within {PATIENCE_SECONDS:g} s")
+        await asyncio.sleep(0.5)
 
 
 async def _tried(scene: Scene, scrapers: Sequence[Scraper], cause: Cause) -> set[str]:

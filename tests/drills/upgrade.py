@@ -1,6 +1,6 @@
 """A running deployment is upgraded from an earlier release by a rolling restart, with the state that it wrote.
 
-    python tests/drills/upgrade.py                   # from the last two tags, or from an earlier commit where none is
+    python tests/drills/upgrade.py                   # from the last two tags, or from earlier commits where none are
     python tests/drills/upgrade.py v0.1.0 HEAD~30    # from these
 
 For each of them: its code is checked out into a scratch folder, and prepares a deployment, makes keys and topics, and
@@ -36,8 +36,8 @@ TOP = Path(__file__).resolve().parents[2]
 ROOTS = ("schemas", "pipeline", "agents", "replay")
 ORDER = ("aggregator", "shuffler", "learner")
 """Readers of a topic before its writers."""
-COMMITS_BACK = 25
-"""Where no release has a tag yet."""
+COMMITS_BACK = (25, 120)
+"""Where fewer releases have a tag: one of the last day, and one of some days before."""
 VISITORS, VISITS_BETWEEN = 20, 200
 START_SECONDS, STOP_SECONDS = 180.0, 60.0
 
@@ -232,12 +232,12 @@ def _checked_out(name: str, folder: Path) -> Path:
 
 
 def releases() -> list[str]:
-    """The last two releases; before there are tags, an earlier commit."""
+    """The last two releases; before there are so many tags, earlier commits in place of those that are missing."""
     tags = subprocess.run(
         ["git", "-C", str(TOP), "tag", "--sort=-creatordate", "--list", "v*"],
         capture_output=True, text=True, encoding="utf-8", check=True,
     )  # fmt: skip
-    return tags.stdout.split()[:2] or [f"HEAD~{COMMITS_BACK}"]
+    return [*tags.stdout.split(), *(f"HEAD~{back}" for back in COMMITS_BACK)][: len(COMMITS_BACK)]
 
 
 async def main(names: Sequence[str]) -> int:

@@ -55,8 +55,8 @@ def test_answers_and_feedback_name_items_by_id(tmp_path: Path) -> None:
     async def play(answers: DecisionAnswers, client: Client) -> None:
         found = await answers.decide(asked("a", baseline="boots"))
         assert (found.item, found.policy) == ("boots", "model")
-        await answers._tell("shown", ShownTold(event_id="a"))
-        await answers._tell("reward", RewardTold(event_id="a", item="boots", reward=1.0))
+        await answers._log_feedback("shown", ShownTold(event_id="a"))
+        await answers._log_feedback("reward", RewardTold(event_id="a", item="boots", reward=1.0))
         await client.items.add("socks")
         assert (await answers.decide(asked("b", items=["socks"]))).item == "socks"
         for wrong in (1, "sandals"):
@@ -93,7 +93,7 @@ def test_a_stated_baseline_that_is_no_item_yet_is_nobody_s_fault(
 
     answered(tmp_path, play, baseline="socks")
     assert [one.getMessage() for one in caplog.records if "baseline" in one.getMessage()] == [
-        "baseline: expected the id of an item, got one that is none; requests go without until it is"
+        "baseline: expected the id of an item; requests have no default baseline until there is one"
     ]
 
 

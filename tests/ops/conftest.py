@@ -61,12 +61,12 @@ class Editor:
 
     def with_records(self, source: TopicPartition, records: list[InputRecord], low: int = 0) -> LogCopy:
         high = max(self.copy.part(source).high, records[-1].offset + 1 if records else 0)
-        return LogCopy({**self.copy.parts, source: PartitionCopy(low, high, records)}, self.copy.quiet)
+        return LogCopy({**self.copy.parts, source: PartitionCopy(low, high, records)}, self.copy.consistent)
 
     def renumbered(self, source: TopicPartition, values: list[tuple[int, bytes]]) -> LogCopy:
         """As a log would be in which these had been written: offsets without holes."""
         records = [InputRecord(offset, *stored) for offset, stored in enumerate(values)]
-        return LogCopy({**self.copy.parts, source: whole(records)}, self.copy.quiet)
+        return LogCopy({**self.copy.parts, source: whole(records)}, self.copy.consistent)
 
     def byte_changed(self, source: TopicPartition, index: int, position: int, mask: int) -> LogCopy:
         records = list(self.copy.part(source).records)

@@ -134,7 +134,7 @@ def test_marks_that_are_ahead_and_a_ledger_that_holds_less_are_found(p2b: Any) -
     logs = p2b.trimmed()
     for topic, why in (
         ("journal-shuffler", "but a release was sent with record"),
-        ("ledger", "that was charged by its end"),
+        ("ledger", "that the state was charged by its end"),
     ):
         parts = dict(logs.parts)
         for source in [source for source in parts if source[0] == topic]:

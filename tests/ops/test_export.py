@@ -63,10 +63,10 @@ def test_the_manifest_counts_what_is_there(deployment: Any, exported: Path) -> N
 
 def test_offsets_with_holes_and_a_beginning_above_zero_survive(deployment: Any, tmp_path: Path) -> None:
     part = PartitionCopy(40, 60, [InputRecord(41, 5, b"a"), InputRecord(50, 6, b""), InputRecord(59, 7, b"c" * 70_000)])
-    copy = LogCopy({("ledger", 0): part}, quiet=False)
+    copy = LogCopy({("ledger", 0): part}, consistent=False)
     export_copy(copy, deployment.system, tmp_path / "holes")
     again = open_export(tmp_path / "holes")
-    assert not again.quiet
+    assert not again.consistent
     found = again.part(("ledger", 0))
     assert (found.low, found.high, list(found.records)) == (40, 60, part.records)
     assert list(found.read(42, 59)) == part.records[1:2]

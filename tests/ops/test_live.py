@@ -20,12 +20,12 @@ from hushstream.ops.check.findings import Status
 from hushstream.ops.check.verify import verified_topics, verify, verify_export, verify_live
 from hushstream.ops.connection import BrokerRefused, Connection
 from hushstream.ops.export import export, export_async, open_export
-from hushstream.ops.live import Quiet, copy_async
+from hushstream.ops.live import Pause, copy_async
 from hushstream.ops.spending.budget import budget_topics
 from hushstream.ops.spending.budget import read as read_budget
 from hushstream.schemas.errors import HushstreamError
 
-QUICK = Quiet(moment_seconds=0.05, within_seconds=1.0)
+QUICK = Pause(moment_seconds=0.05, within_seconds=1.0)
 
 
 @pytest_asyncio.fixture
@@ -124,7 +124,7 @@ async def test_logs_that_the_loss_of_a_broker_could_take_are_warned_of_beyond_th
 async def test_what_is_on_a_broker_is_exported_and_verified(deployment: Any, broker: Any, tmp_path: Path) -> None:
     connection = Connection(broker.bootstrap, "copy.")
     await published(deployment, connection)
-    manifest = await export_async(connection, deployment.system, tmp_path / "export", quiet=QUICK)
+    manifest = await export_async(connection, deployment.system, tmp_path / "export", pause=QUICK)
     exported = open_export(tmp_path / "export")
     for source, records in deployment.log.partitions():
         assert list(exported.part(source).records) == records
@@ -177,12 +177,12 @@ async def test_a_copy_ends_where_the_logs_ended_and_says_when_they_went_on(deplo
 
     writing = asyncio.create_task(write())
     try:
-        copied = await copy_async(connection, counts, ["contexts"], Quiet(0.05, 0.1))
+        copied = await copy_async(connection, counts, ["contexts"], Pause(0.05, 0.1))
     finally:
         stop.set()
         await writing
     part = copied.part(("contexts", 0))
-    assert not copied.quiet
+    assert not copied.consistent
     assert len(part.records) == part.high
     assert part.records[-1].offset == part.high - 1
 
@@ -191,12 +191,12 @@ async def test_topics_that_are_missing_or_of_another_size_are_named(deployment: 
     connection = Connection(broker.bootstrap, "half.")
     counts = deployment.system.partitions
     with pytest.raises(TopicMissing, match=r"expected topic half\.contexts, there is none"):
-        await copy_async(connection, counts, quiet=QUICK)
+        await copy_async(connection, counts, pause=QUICK)
     async with connection.admin("create topics") as admin:
         await admin.create_topics([NewTopic("half.clicks", 3, 1)])
     await topics.apply_async(connection, deployment.system)
     with pytest.raises(PartitionCountWrong, match=r"topic half\.clicks: expected 2 partitions, found 3"):
-        await copy_async(connection, counts, quiet=QUICK)
+        await copy_async(connection, counts, pause=QUICK)
 
 
 def test_an_absent_broker_is_said_in_one_line(deployment: Any, tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ async def test_a_forged_note_is_nobodys_and_without_the_key_nothing_is_called_ch
     assert [type(one) for one in (await logs.accepted()).found] == [LostJournal]
     found = await logs.accepted(NO_KEYS)
     assert [(type(one), one.checked) for one in found.found] == [(LostInput, False), (LostJournal, False)]
-    assert all(line.endswith("(not checked: the key of its zone is not at hand)") for line in found.as_lines())
+    assert all(line.endswith("(not checked: the key of its zone was not given)") for line in found.as_lines())
 
 
 async def test_what_was_trimmed_with_a_journal_is_said_to_be_unread(logs: Logs) -> None:
@@ -119,5 +119,5 @@ async def test_what_was_trimmed_with_a_journal_is_said_to_be_unread(logs: Logs) 
         await admin.delete_records({TopicPartition(logs.connection.prefix + journal, 1): RecordsToDelete(-1)})
     assert (await logs.accepted()).as_lines() == [
         "none was found",
-        f"not looked through, as they begin later: {journal}/1",
+        f"not completely searched, as their first records were deleted: {journal}/1",
     ]

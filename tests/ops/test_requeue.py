@@ -18,7 +18,7 @@ from hushstream.broker import EmbeddedBroker
 from hushstream.ops import dead_letters, topics
 from hushstream.ops.connection import Connection
 from hushstream.ops.dead_letters import Letter, letters_of
-from hushstream.ops.live import Quiet, copy_async
+from hushstream.ops.live import Pause, copy_async
 from hushstream.ops.requeue import RecordGone, Requeued, one_event, requeue_async, require_there
 from hushstream.privacy.key_files import load_key, retire, rotate
 from hushstream.privacy.keys import generate_keys, key_path
@@ -31,7 +31,7 @@ from hushstream.schemas.batches import (
 )
 from hushstream.schemas.errors import HushstreamError
 
-QUICK = Quiet(moment_seconds=0.02, within_seconds=1.0)
+QUICK = Pause(moment_seconds=0.02, within_seconds=1.0)
 TOPICS = ("contexts", "clicks", *(f"dead-letters-{zone}" for zone in ("edge", "shuffler", "server")))
 
 
@@ -121,7 +121,7 @@ async def test_another_record_in_its_place_is_never_put_in_its_name(deployment: 
     letter = next(one for one in letters if (one.topic, one.partition) == ("contexts", 0))
     with pytest.raises(RecordGone, match="another digest"):
         await requeue_async(connection, deployment.system, replace(letter, offset=letter.offset - 1), deployment.keys)
-    with pytest.raises(RecordGone, match="the key of that time is not among those at hand"):
+    with pytest.raises(RecordGone, match="the key of that time was not given"):
         await requeue_async(connection, deployment.system, letter, KeySource(seed=8))
     assert await values(connection, deployment, "contexts", 0) == before
 
@@ -143,7 +143,7 @@ async def test_after_the_key_has_turned_letters_of_both_keys_are_still_put_again
         assert (await requeue_async(connection, deployment.system, replace(letter, digest=digest), keys)).written
     retire(key_path(tmp_path, "edge"), 0)
     old = first.digest("dead-letter", stored[contexts[0].offset]).hex()
-    with pytest.raises(RecordGone, match="the key of that time is not among those at hand"):
+    with pytest.raises(RecordGone, match="the key of that time was not given"):
         await requeue_async(connection, deployment.system, replace(contexts[0], digest=old), keys)
 
 

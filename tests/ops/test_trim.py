@@ -36,11 +36,11 @@ from hushstream.ops.check.joined import joined
 from hushstream.ops.check.verify import verified_topics, verify
 from hushstream.ops.connection import Connection
 from hushstream.ops.export import export_async, open_export
-from hushstream.ops.live import Quiet, copy_async
+from hushstream.ops.live import Pause, copy_async
 from hushstream.ops.spending.budget import budget_topics, read
 from hushstream.ops.trim import TrimRefused, plan_async, trim_async
 
-QUICK = Quiet(moment_seconds=0.05, within_seconds=1.0)
+QUICK = Pause(moment_seconds=0.05, within_seconds=1.0)
 
 
 class Deployed:
@@ -220,7 +220,7 @@ async def test_models_are_kept_for_a_partition_that_has_folded_nothing(deployed:
     run = await deployed.put(without=frozenset({("decisions", 2), ("state-learner", 2)}))
     planned = await plan_async(run.connection, run.system, run.played.keys, ["aggregator"])
     assert planned.journals == ()
-    assert planned.kept == {"models": "these have folded nothing, and begin at its first record: learner/2"}
+    assert planned.kept == {"models": "these have folded nothing yet, and need its first record: learner/2"}
 
 
 async def test_models_are_kept_where_the_keys_of_those_who_follow_them_are_not_at_hand(

@@ -355,7 +355,7 @@ def test_a_role_whose_key_is_not_there_is_uncheckable(deployment: Any, tmp_path:
         len(part.records) for _, part in deployment.copy.of_topic("decisions")
     )
     assert result.of("models")[Status.UNCHECKABLE] == 0
-    assert "not at hand: the key of edge" in {finding.reason for finding in result.findings}
+    assert "not given: the key of edge" in {finding.reason for finding in result.findings}
     assert verify(deployment.copy, deployment.system, KeySource(folder=tmp_path), ["aggregator"]).exit_code == 0
 
 
@@ -375,7 +375,7 @@ def test_slots_that_are_sealed_need_the_sealing_key_too(deployment: Any, tmp_pat
     key_path(tmp_path, "sealing").unlink()
     result = verify(LogCopy({}), system, KeySource(folder=tmp_path), ["shuffler"])
     assert (result.unchecked, result.exit_code) == (("shuffler",), 2)
-    assert {finding.reason for finding in result.findings} == {"not at hand: the key of sealing"}
+    assert {finding.reason for finding in result.findings} == {"not given: the key of sealing"}
 
 
 def test_a_role_that_the_deployment_does_not_have_is_refused(deployment: Any) -> None:
@@ -406,8 +406,8 @@ def test_a_copy_of_a_busy_deployment_may_end_before_what_its_journals_name(deplo
     source = ("reports", 0)
     records = list(editor.copy.part(source).records)[:-4]
     shorter = {**editor.copy.parts, source: PartitionCopy(0, len(records), records)}
-    assert not verify(LogCopy(shorter, quiet=True), deployment.system, deployment.keys).ok
-    result = verify(LogCopy(shorter, quiet=False), deployment.system, deployment.keys)
+    assert not verify(LogCopy(shorter, consistent=True), deployment.system, deployment.keys).ok
+    result = verify(LogCopy(shorter, consistent=False), deployment.system, deployment.keys)
     assert result.ok
     assert result.totals[Status.UNCHECKABLE] > 0
 

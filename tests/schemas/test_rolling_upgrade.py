@@ -29,7 +29,7 @@ from hushstream.broker import EmbeddedBroker
 from hushstream.engine.declare.declaration import System
 from hushstream.ops import topics
 from hushstream.ops.connection import Connection
-from hushstream.ops.live import Quiet, copy_async
+from hushstream.ops.live import Pause, copy_async
 from hushstream.replay.runners.direct import DirectDriver
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.replay.runners.ports import free_port
@@ -50,7 +50,7 @@ from patience import Patience, patience
 SEED = "7"
 DIMENSION, PARTITIONS, WINDOW_SLOTS = 3, 2, 4
 WAIT_SECONDS = 60.0
-QUICK = Quiet(moment_seconds=0.02, within_seconds=0.5)
+QUICK = Pause(moment_seconds=0.02, within_seconds=0.5)
 ADDED = {"name": "surface", "type": "string", "default": "", "doc": "Where in the application the arms are shown."}
 UNCHANGED = ("Genesis", "Tick")
 RECOMPUTED = ("decisions", "reports", "journal-shuffler", "crowds", "ledger")

@@ -1,1 +1,1 @@
-"""The roles on Faust: one driver for every machine, which only moves bytes between logs and machines."""
+"""Runs the roles on Faust: one driver for all kinds of machines, which only moves bytes between logs and machines."""

@@ -19,10 +19,10 @@ class DatadirUnusable(WorkerError):
 
 
 def check_datadir(folder: Path) -> None:
-    """Make the folder, and see that it takes a file.
+    """Make the folder if it is missing, and write, force to disk and remove a probe file in it.
 
     Raises:
-        DatadirUnusable: it does not; says why.
+        DatadirUnusable: the probe could not be written; the message says why.
     """
     probe = folder / f".probe-{os.getpid()}"
     try:
@@ -44,14 +44,14 @@ def check_datadir(folder: Path) -> None:
 
 @contextmanager
 def kept_alone(folder: Path, process: str) -> Iterator[None]:
-    """Keep a folder that takes files to one process, while the context is open or until that process is gone.
+    """Lock a folder for this process, until the context is left or the process ends.
 
     Args:
-        folder: of the state.
-        process: what it is, in words.
+        folder: the state folder; it must be writable.
+        process: what kind of process this is, in words, for the message.
 
     Raises:
-        DatadirUnusable: another one has it.
+        DatadirUnusable: another process has locked the folder.
     """
     with open(folder / ".lock", "w", encoding="utf-8", opener=owners_alone) as file:
         try:
@@ -65,12 +65,12 @@ def kept_alone(folder: Path, process: str) -> Iterator[None]:
 
 
 def owners_alone(path: str, flags: int) -> int:
-    """An opener of files (`open`) that their owner alone may read and write."""
+    """Open a file, as an opener for `open`, so that only its owner may read and write it."""
     return os.open(path, flags, 0o600)
 
 
 def force_folder(folder: Path) -> None:
-    """Force the names in a folder to disk: a file that was put in its place is there after a loss of power, too."""
+    """Force the names in a folder to disk, so that a file that was renamed is still there after a loss of power."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -7,8 +7,8 @@ half a second to import.
 from __future__ import annotations
 
 METRICS_HOST = "127.0.0.1"
-"""Loopback only, since metrics say something of content and of load. An operator who wants them read from elsewhere
-sets another address."""
+"""Loopback only, because metrics tell something about content and load. An operator who reads them from another
+machine sets another address."""
 
 SESSION_TIMEOUT_SECONDS = 3.0
 HEARTBEAT_SECONDS = 1.0
@@ -16,7 +16,7 @@ CONNECT_TIMEOUT_SECONDS = 20.0
 JOIN_TIMEOUT_SECONDS = 60.0
 SNAPSHOT_INTERVAL_SECONDS = 30.0
 STATE_BYTES_PER_SECOND = 512 * 1024
-GATHER_MILLISECONDS = 5.0
+JOURNAL_LINGER_MILLISECONDS = 5.0
 
 RESIDENT_USERS = 100_000
-"""Users of a learner partition in memory, about."""
+"""About how many users of a learner partition are kept in memory."""

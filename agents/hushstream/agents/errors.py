@@ -14,7 +14,7 @@ from aiokafka.errors import (
 from hushstream.schemas.errors import HushstreamError
 
 DENIED = (ClusterAuthorizationFailedError, GroupAuthorizationFailedError, TopicAuthorizationFailedError)
-"""What the broker answers when an access rule forbids something: no retry will help."""
+"""The broker's errors when an access rule forbids something: trying again does not help."""
 
 
 class WorkerError(HushstreamError):
@@ -38,7 +38,7 @@ class PartitionCountWrong(WorkerError):
 
 
 class TopicSettingsWrong(WorkerError):
-    """A topic is kept for a shorter time, or in another way, than it was declared."""
+    """A topic's settings on the broker differ from its declaration, such as a shorter retention."""
 
 
 class AccessDenied(WorkerError):
@@ -50,28 +50,28 @@ class ProducerOutOfStep(WorkerError):
 
 
 class SessionRefused(WorkerError):
-    """The broker takes no group session of the length that is set."""
+    """The broker does not accept the configured length of the group session."""
 
 
 class AllStopped(WorkerError):
     """Every partition of the worker was stopped.
 
     Attributes:
-        reason: the code of the last one's.
+        reason: why the last partition was stopped, as a code.
     """
 
     def __init__(self, message: str, reason: str) -> None:
-        """Say what stopped the last one."""
+        """Keep the message, and the reason code of the last partition that was stopped."""
         super().__init__(message)
         self.reason = reason
 
 
 class NoPartition(WorkerError):
-    """The worker held no partition within the stated time."""
+    """The group gave this worker no partition within the stated time."""
 
 
 class PartitionError(HushstreamError):
-    """One partition cannot go on; the others do."""
+    """One partition cannot go on; the other partitions of the worker go on."""
 
 
 class InputsDeleted(PartitionError):
@@ -83,7 +83,7 @@ class JournalTruncated(PartitionError):
 
 
 Command = Callable[[str], str]
-"""Makes words a command about this very deployment (`WorkerSettings.command`)."""
+"""Turns a subcommand, such as ``topics check``, into a whole command for this deployment (`WorkerSettings.command`)."""
 
 
 class TopicsReplaced(PartitionError):
@@ -91,7 +91,7 @@ class TopicsReplaced(PartitionError):
 
 
 def replaced(command: Command, source: tuple[str, int], folded: int, end: int) -> TopicsReplaced:
-    """An input that ends before what was folded of it."""
+    """The error for an input log that ends before the offset up to which it was folded."""
     return TopicsReplaced(
         f"{source[0]}/{source[1]}: was folded up to offset {folded}, but the log ends at {end}; the topic was wiped or "
         f"replaced. {_made_again(command, source, folded)}"
@@ -101,7 +101,7 @@ def replaced(command: Command, source: tuple[str, int], folded: int, end: int) -
 def begun_later(
     command: Command, source: tuple[str, int], folded: int, first: int, first_time: str, folded_time: str
 ) -> TopicsReplaced:
-    """An input of which the first record is younger than the journal record that says it was folded."""
+    """The error for an input log whose first record is younger than the journal record that says it was folded."""
     return TopicsReplaced(
         f"{source[0]}/{source[1]}: was folded up to offset {folded} by {folded_time}, but offset {first} is of "
         f"{first_time}; the topic was replaced. {_made_again(command, source, folded)}"
@@ -109,7 +109,7 @@ def begun_later(
 
 
 def other_records(command: Command, source: tuple[str, int], folded: int) -> TopicsReplaced:
-    """An input that holds other records than those that the last journal record was made from."""
+    """The error for an input log whose records differ from those that the last journal record was made from."""
     return TopicsReplaced(
         f"{source[0]}/{source[1]}: was folded up to offset {folded}, but the records before it are not those that the "
         f"last journal record was made from; the topic was replaced. {_made_again(command, source, folded)}"
@@ -117,7 +117,7 @@ def other_records(command: Command, source: tuple[str, int], folded: int) -> Top
 
 
 def _made_again(command: Command, source: tuple[str, int], folded: int) -> str:
-    """What an operator does about an input that was deleted and made again."""
+    """Tell an operator what to do about an input topic that was deleted and created again."""
     resume = command(f"topics resume {source[0]} --partition {source[1]} --at {folded} --write")
     return (
         f"Bring the topic back; or, if it was deleted and made again, let its offsets go on from there: `{resume}`, "
@@ -130,11 +130,11 @@ class JournalLost(HushstreamError):
 
 
 class DiskRefused(JournalLost):
-    """The disk of the state folder refused a write: the partition is loaded again, or given up if that goes on."""
+    """The disk of the state folder refused a write: the partition is reloaded, or given up if writes keep failing."""
 
 
 def code_of(reason: BaseException) -> str:
-    """A reason code for logs and metrics: the error's name in snake case, or that of what stopped all partitions."""
+    """A reason code for logs and metrics: the error's name in snake case; for `AllStopped` its own reason code."""
     if isinstance(reason, AllStopped):
         return reason.reason
     name = type(reason).__name__
@@ -142,7 +142,7 @@ def code_of(reason: BaseException) -> str:
 
 
 def from_client(error: Exception, doing: str) -> HushstreamError:
-    """What an error of the Kafka client means for a partition: a reload, or the end of the worker."""
+    """Turn an error of the Kafka client into ours: `JournalLost` reloads the partition, the others end the worker."""
     if isinstance(error, DENIED):
         return AccessDenied(f"{doing}: the broker's access rules forbid it ({error})")
     if isinstance(error, OutOfOrderSequenceNumber):

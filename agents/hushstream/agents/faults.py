@@ -36,10 +36,10 @@ class Fault(NamedTuple):
     """One wrong key.
 
     Attributes:
-        key: with the sections above it; empty for the whole.
+        key: the names of its sections, then its own; empty for a fault of the whole configuration.
         said: what is wrong.
-        unsure: whether it decides what else is right in its section.
-        renamed: whether it was a key before.
+        unsure: whether this value decides which other values of its section are valid.
+        renamed: whether an earlier release had a key of this name.
     """
 
     key: tuple[str, ...]
@@ -52,11 +52,11 @@ class Fault(NamedTuple):
 
 
 def faults_of(check: Callable[[Any], Any], language: Language, values: Any) -> tuple[Fault, ...]:
-    """What is wrong with values; empty where nothing is.
+    """All faults of a configuration's values; empty if the values are valid.
 
     Args:
-        check: makes a configuration of values as its class nests them, or raises.
-        language: how those of that class are written.
+        check: makes a configuration from values that are nested as its class nests them, or raises.
+        language: how the configurations of that class are written in a file.
         values: nested, as in YAML.
     """
     found: dict[tuple[str, ...], Fault] = {}
@@ -65,7 +65,7 @@ def faults_of(check: Callable[[Any], Any], language: Language, values: Any) -> t
     while fresh := [one for one in _faults(check, language, rest) if not _is_known(one.key, left_out, found)]:
         found |= {one.key: one for one in fresh if not _follows(one.key, left_out)}
         keys = [key for one in fresh for key in (language.beside(one.key) if one.unsure else [one.key])]
-        # A value that is missing cannot be left out; what else is wrong beside it is looked for all the same.
+        # A missing value cannot be left out; the loop then goes on with the other faults of this round.
         gone = [key for key in keys if _leave_out(rest, key)]
         if not gone:
             break
@@ -79,7 +79,7 @@ def _is_known(key: tuple[str, ...], left_out: Set[tuple[str, ...]], found: Mappi
 
 
 def _follows(key: tuple[str, ...], left_out: Set[tuple[str, ...]]) -> bool:
-    """Whether a section misses what was left out of it: it goes, too, and nothing is said of it."""
+    """Whether a fault only says that a section lacks a value that was left out: the section is then left out, too."""
     return bool(key) and any(len(below) > len(key) and below[: len(key)] == key for below in left_out)
 
 
@@ -90,11 +90,11 @@ def _faults(check: Callable[[Any], Any], language: Language, values: Any) -> lis
         check(attributes)
     except ValidationError as error:
         others = (_of_pydantic(language, one) for one in error.errors(include_url=False))
-        # What is missing below a section that is no section is said with the section.
+        # If a section is not a section at all, that fault is enough: the keys that are missing below it are not listed.
         return [*found, *(one for one in others if not any(one.key[: len(key)] == key for key, *_ in refused))]
     except ConfigurationError as error:
         key, _, said = str(error).partition(": ")
-        # What concerns several keys names none of them at its beginning.
+        # A message begins with the key and a colon, unless it concerns several keys.
         named = said and " " not in key
         where = language.key_of(tuple(key.split("."))) if named else ()
         return [*found, Fault(where, said if named else str(error))]
@@ -103,7 +103,7 @@ def _faults(check: Callable[[Any], Any], language: Language, values: Any) -> lis
 
 def _of_refused(language: Language, one: Refused) -> Fault:
     if one.was_key:
-        said = "is no setting any more: it could have one value alone"
+        said = "is no setting any more: only one value of it was possible"
         return Fault(one.key, said if one.instead is None else f"is now {'.'.join(one.instead)}", renamed=True)
     if one.got is not MISSING:
         return Fault(one.key, f"expected keys and values below it, got {_got(one.got)}")
@@ -130,7 +130,7 @@ def _in_its_place(language: Language, key: tuple[str, ...]) -> str:
 
 
 def _without_places(key: tuple[str, ...]) -> tuple[str, ...]:
-    """Without the numbers of list items."""
+    """Remove the numbers of list items from a key."""
     return tuple(part for part in key if not part.isdigit() and part != EACH)
 
 
@@ -143,7 +143,7 @@ def _got(value: Any) -> str:
 
 
 def _leave_out(values: Any, key: tuple[str, ...]) -> bool:
-    """Take a key away; False where there is none such."""
+    """Remove a key from nested values; False if there is no such key."""
     *above, last = key or ("",)
     for name in above:
         values = values.get(name) if isinstance(values, dict) else None

@@ -19,13 +19,13 @@ _PURPOSE = "spool"
 
 
 class SealedSpool:
-    """Bytes that are written once and then read from the beginning, at any size of memory.
+    """Holds bytes, more than fit into memory, that are written once and then read from the beginning.
 
     The file has no name, and its key is drawn here and written nowhere: nobody can open what a crash leaves on disk.
     """
 
     def __init__(self, folder: Path) -> None:
-        """An empty one in a folder.
+        """Open an empty spool in a folder.
 
         Raises:
             OSError: no file can be made there.
@@ -36,18 +36,18 @@ class SealedSpool:
         self._piece = BytesIO()
 
     def write(self, content: bytes) -> None:
-        """Append; raises OSError where there is no room."""
+        """Append bytes; raises OSError if the disk is full."""
         if content:
             sealed = self._writer.seal(content)
             self._file.write(_FRAME.pack(len(sealed)) + sealed)
 
     def rewind(self) -> None:
-        """Read from the beginning; nothing is written any more."""
+        """Go back to the beginning, to read; nothing may be written after this."""
         self._file.seek(0)
         self._piece = BytesIO()
 
     def read(self, size: int) -> bytes:
-        """The next bytes: ``size``, or as many as there are."""
+        """Read the next ``size`` bytes, or fewer at the end."""
         found = [self._piece.read(size)]
         missing = size - len(found[0])
         while missing > 0 and (head := self._file.read(_FRAME.size)):
@@ -57,11 +57,11 @@ class SealedSpool:
         return b"".join(found)
 
     def __enter__(self) -> SealedSpool:
-        """Open until the block ends."""
+        """Keep the spool open until the block ends."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """The file is gone."""
+        """Close the file, which removes it."""
         self._file.close()

@@ -25,13 +25,13 @@ from hushstream.engine.values import ConfigurationError
 ENVIRONMENT_PREFIX = "HUSHSTREAM_SECURITY__"
 
 CLIENT_ID = "hushstream"
-"""One name for all: a client id would otherwise tell workers, runs and users apart on the other side."""
+"""All clients use one id: otherwise the broker's side could tell workers, runs and users apart by it."""
 
 _FROM_FILES = ("username", "password", "key_password")
 
 
 class SecurityError(ConfigurationError):
-    """The connection's settings cannot be used."""
+    """The settings of the connection cannot be used."""
 
 
 class PlaintextRefused(SecurityError):
@@ -42,7 +42,7 @@ class Security(BaseModel):
     """How to talk to a secured broker (SASL and TLS); secrets are masked wherever this is printed.
 
     Attributes:
-        ca_file: certificates to trust, PEM; those of the system without it.
+        ca_file: certificates to trust, PEM; without it, the certificates that the system trusts.
         certificate_file, key_file: our own certificate and its private key, PEM; they may be one file.
         allow_plaintext: whether records may travel unencrypted to a broker on another machine.
     """
@@ -86,7 +86,7 @@ class Security(BaseModel):
         """The TLS context, or None for a plain connection.
 
         Raises:
-            SecurityError: a file is absent or not what it must be.
+            SecurityError: a file is missing, or is not what it must be.
         """
         if not self.uses_tls:
             return None
@@ -97,18 +97,18 @@ class Security(BaseModel):
         if self.certificate_file is not None:
             secret = "" if self.key_password is None else self.key_password.get_secret_value()
             try:
-                # A password is always given: without one, OpenSSL would wait for somebody to type it.
+                # Always pass a password: without one, OpenSSL would wait for somebody to type it.
                 context.load_cert_chain(self.certificate_file, self.key_file, lambda: secret)
             except OSError as error:
                 raise _unusable("certificate_file, key_file", self.certificate_file, error) from None
         return context
 
     def certificate_fault(self) -> str | None:
-        """What is wrong with our own certificate by this machine's clock; None for nothing (or no certificate)."""
+        """What is wrong with our own certificate, by this machine's clock; None if it is valid, or there is none."""
         if self.certificate_file is None:
             return None
         try:
-            from cryptography import x509  # it takes longer to import than most, and few have a certificate
+            from cryptography import x509  # imported only here: the import is slow, and few deployments need it
 
             (own, *_) = x509.load_pem_x509_certificates(self.certificate_file.read_bytes())
         except (OSError, ValueError) as error:
@@ -145,14 +145,14 @@ class Cluster:
 
     @property
     def on_loopback(self) -> bool:
-        """Whether all of its bootstrap brokers are on this machine, as for development."""
+        """Whether all bootstrap brokers are on this machine, as in development."""
         return all(_is_loopback(server.rpartition(":")[0]) for server in self.servers)
 
     def require_encryption(self) -> None:
         """Refuse to send records to another machine unencrypted, unless `Security.allow_plaintext` says so.
 
         Raises:
-            PlaintextRefused: they would be.
+            PlaintextRefused: records would be sent unencrypted to another machine.
         """
         if self.security.uses_tls or self.security.allow_plaintext:
             return
@@ -174,25 +174,25 @@ class Cluster:
 
         Raises:
             PlaintextRefused: see `require_encryption`.
-            SecurityError: a certificate's file is absent or not what it must be.
+            SecurityError: a certificate's file is missing, or is not what it must be.
         """
         self.require_encryption()
         return {"bootstrap_servers": self.servers, "client_id": CLIENT_ID, **self.security.client_options()}
 
 
 def read_security(path: Path | None, environment: Mapping[str, str] = os.environ) -> Security:
-    """Read the connection's settings; without any the connection is plain.
+    """Read the settings of the connection; without settings the connection is unencrypted.
 
     Raises:
         ConfigurationError: the file is missing or not YAML; a value is impossible or unknown, or a file that it
-            names cannot be used. Never repeats a value.
+            names cannot be used. The message never repeats a value.
     """
     values: dict[str, Any] = {} if path is None else dict(read_yaml(path))
     origin = dict.fromkeys(values, str(path))
     for name, text in sorted(environment.items()):
         if name.startswith(ENVIRONMENT_PREFIX):
             key = name.removeprefix(ENVIRONMENT_PREFIX).lower()
-            # What the environment says takes the place of the file's value in either form.
+            # The environment's value replaces the file's, whether that one is written as NAME or as NAME_file.
             for form in (key, f"{key}_file", key.removesuffix("_file")):
                 if origin.get(form) == str(path):
                     del values[form], origin[form]
@@ -205,12 +205,12 @@ def read_security(path: Path | None, environment: Mapping[str, str] = os.environ
         place = ".".join(str(part) for part in found["loc"])
         where = ": ".join(part for part in (origin.get(place, str(path or ENVIRONMENT_PREFIX)), place) if part)
         raise SecurityError(f"{where}: {found['msg']}{_known_names(found['type'])}") from None
-    security.ssl_context()  # a file that is absent or no certificate is told now, not at the first connection
+    security.ssl_context()  # finds a missing file or a wrong certificate now, not at the first connection
     return security
 
 
 def _open_files(values: dict[str, Any], origin: dict[str, str]) -> None:
-    """Put what ``..._file`` names in the place of it."""
+    """Replace each ``NAME_file`` by ``NAME``, with the content of the file."""
     for key in _FROM_FILES:
         file = f"{key}_file"
         if file not in values:

@@ -12,13 +12,13 @@ from hushstream.agents.observe.endpoints import EVERYBODY, MetricsAccess
 from hushstream.agents.security import Cluster, Security
 
 BATCH_BYTES = 256 * 1024
-"""Small outputs to one partition share a request up to this size."""
+"""The producer sends small outputs to one partition together, up to this size."""
 
 RECORD_BYTES_LIMIT = 2 * 1024 * 1024
-"""Largest produce request; a value is at most 1 MiB, the rest is room for batch overhead."""
+"""Largest produce request: a value has at most 1 MiB, and the rest is for the overhead of batches."""
 
 IN_FLIGHT = 6
-"""Journal records of one partition that may be on their way."""
+"""How many journal records of one partition may be in flight."""
 
 
 def group_of(deployment: str, role: str) -> str:
@@ -32,29 +32,31 @@ class WorkerSettings(BaseModel):
     Attributes:
         deployment: names the snapshots, so that two deployments may share a data directory.
         datadir: where snapshots are kept; one per worker, or shared by the workers of one role.
-        paid_marks: where it is noted what was released (`hushstream.agents.recovery.high_water`); by default in
-            ``datadir``.
-        place: the options that say to other commands where this deployment is, as a shell takes them, for messages that
-            name a command.
-        accept_loss: refusals of a journal that an operator goes on in spite of (`hushstream.agents.recovery.marks`).
+        paid_marks: the folder of the marks of what was released (`hushstream.agents.recovery.high_water`); ``datadir``
+            by default.
+        place: the command-line options that locate this deployment, quoted for a shell; messages that name a command
+            append them.
+        accept_loss: the refusals of a journal that the operator accepts (`hushstream.agents.recovery.marks`).
         batch_records, batch_bytes: the most that one fold takes from one input partition.
         buffer_records, buffer_bytes: the most that waits in memory for one input partition.
-        resident_users: users of one learner partition in memory, about; the others lie in its data directory.
-        let_go_seconds: how long the state folder's disk may refuse what must be on it; then the worker leaves its
-            group, so that a peer can take over, and comes back when there is room.
-        tell_seconds: how long a worker that cannot go on stays to tell why, out of its group, where its metrics are
-            served and a new start would not mend it: four scrapes of the shipped interval.
-        state_bytes_per_second: what publishing the state of one partition may take on average, of the broker's room and
-            the network (`hushstream.agents.recovery.state_topic`): a large state is published less often.
-        in_flight: journal records of one partition that may await their acknowledgement, or that of their mark or of
-            their outputs: two for each, so that none waits for the others' round trips.
-        gather_milliseconds: how long a record of the leading input waits for others to share a journal record with it,
-            at most, and only at a pace at which one can be expected by then (`hushstream.agents.partition.linger`).
+        resident_users: about how many users of one learner partition are in memory; the others are in its data
+            directory.
+        let_go_seconds: how long the disk of the state folder may refuse writes. After that the worker leaves its group,
+            so that another worker can take over, and joins again when the disk has room.
+        tell_seconds: how long a worker that cannot go on stays outside its group, so that Prometheus can read the
+            reason: four scrapes at the shipped interval. It stays only if it serves metrics, and no restart would help.
+        state_bytes_per_second: how much publishing the state of one partition may take of disk and network, on average
+            (`hushstream.agents.recovery.state_topic`): a large state is published less often.
+        in_flight: how many journal records of one partition may wait at once for an acknowledgement: of themselves, of
+            their mark, or of their outputs. With two for each of these, none waits for another's round trip.
+        journal_linger_milliseconds: how long a record of the leading input waits, at most, for others to share its
+            journal record. It waits only if records come often enough (`hushstream.agents.partition.linger`).
         session_timeout_seconds: how long the group waits for a silent worker; see `hushstream.agents.worker.session`.
-        named_wait_seconds: how long a context may hold its partition back by naming a click that is not there: a little
-            below the 2 s after which whoever waits behind it has to have an answer.
-        schedule: ``live`` folds what has arrived; ``fixed`` merges by log time and cuts at every ``fixed_records``
-            records of the leading input (a learner's contexts), so that a disturbed run repeats an undisturbed one.
+        named_wait_seconds: how long a context may delay its partition because it names a click that has not come. This
+            is a little less than the 2 s within which the contexts behind it must be answered.
+        schedule: ``live`` folds what has arrived. ``fixed`` merges inputs by log time and ends a batch after every
+            ``fixed_records`` records of the leading input (a learner's contexts), so that an interrupted run makes the
+            same batches as an uninterrupted one.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -83,7 +85,7 @@ class WorkerSettings(BaseModel):
     resident_users: int = Field(default=defaults.RESIDENT_USERS, ge=2)
     state_bytes_per_second: int = Field(default=defaults.STATE_BYTES_PER_SECOND, ge=1024)
     in_flight: int = Field(default=IN_FLIGHT, ge=1, le=64)
-    gather_milliseconds: float = Field(default=defaults.GATHER_MILLISECONDS, ge=0)
+    journal_linger_milliseconds: float = Field(default=defaults.JOURNAL_LINGER_MILLISECONDS, ge=0)
     linger_milliseconds: int = Field(default=0, ge=0)
     fetch_wait_milliseconds: int = Field(default=20, ge=1)
 
@@ -116,13 +118,13 @@ class WorkerSettings(BaseModel):
         return self
 
     @property
-    def gather_seconds(self) -> float:
-        """How long a record waits for others; where the logs alone say what makes a batch, there is nothing to gain."""
-        return self.gather_milliseconds / 1000 if self.schedule == "live" else 0.0
+    def journal_linger_seconds(self) -> float:
+        """How long a record waits for others; 0 if the schedule is ``fixed``, as the logs then decide each batch."""
+        return self.journal_linger_milliseconds / 1000 if self.schedule == "live" else 0.0
 
     @property
     def cluster(self) -> Cluster:
-        """Where the broker is, and how to talk to it."""
+        """The broker's address, and how to connect to it."""
         return Cluster(self.bootstrap, self.security)
 
     def client_options(self) -> dict[str, Any]:
@@ -134,5 +136,5 @@ class WorkerSettings(BaseModel):
         return self.topic_prefix + topic
 
     def command(self, words: str) -> str:
-        """A command about this deployment, as a shell takes it."""
+        """A whole command line for this deployment, quoted for a shell."""
         return f"hushstream {words} {self.place}".rstrip()

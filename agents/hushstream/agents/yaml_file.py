@@ -1,4 +1,4 @@
-"""Reading a YAML file of settings: plain values, each key once, and errors that repeat nothing of its content."""
+"""Reads a YAML file of settings: plain values, each key once. Errors repeat nothing of the file's content."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ import yaml
 from hushstream.engine.values import ConfigurationError
 
 KeyLines: TypeAlias = dict[tuple[str, ...], int]
-"""The line of each key, by the key with the sections above it."""
+"""The line number of each key; a key is the names of its sections, then its own."""
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
-    """Keys and values of a file.
+    """Read the keys and values of a file.
 
     Raises:
-        ConfigurationError: it is missing, unreadable, not YAML, or says a key twice.
+        ConfigurationError: the file is missing, unreadable, not YAML, or has a key twice.
     """
     return read_yaml_lines(path)[0]
 
 
 def read_yaml_lines(path: Path) -> tuple[dict[str, Any], KeyLines]:
-    """Keys and values of a file, and on which lines the keys stand; raises as `read_yaml` does."""
+    """Read the keys and values of a file, and the line of each key; raises as `read_yaml` does."""
     try:
         text = path.read_text(encoding="utf-8-sig")
-        # A loader made from the safe one; it builds plain values only.
+        # The loader derives from yaml's safe loader, so it builds plain values only.
         values, tree = yaml.load(text, _EachKeyOnce), yaml.compose(text, _EachKeyOnce)
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigurationError(f"{path}: expected a configuration file, got none") from None
     except yaml.YAMLError as error:
-        # The problem itself may repeat a piece of a secret (a password that begins with * reads as an alias).
+        # The parser's message may repeat a piece of a secret (a password that begins with * is read as an alias).
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f", line {mark.line + 1}"
-        got = "one for the second time" if isinstance(error, _Twice) else "something else"
+        got = "a key twice" if isinstance(error, _Twice) else "something else"
         raise ConfigurationError(f"{path}{where}: expected YAML with each key once, got {got}") from None
     except UnicodeDecodeError:
         raise ConfigurationError(f"{path}: expected readable UTF-8, got other bytes") from None
@@ -61,11 +61,11 @@ def _lines(node: yaml.Node | None, above: tuple[str, ...]) -> Iterator[tuple[tup
 
 
 class _Twice(yaml.constructor.ConstructorError):
-    """A key is there already."""
+    """A key occurs twice in one mapping."""
 
 
 class _EachKeyOnce(yaml.SafeLoader):
-    """YAML as it is specified: a key that occurs twice is an error, not the last one's value."""
+    """Loads YAML as its specification says: a key that occurs twice is an error; the last value does not win."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Build one mapping."""

@@ -1,4 +1,4 @@
-"""A client's log with an end to what waits in it: beyond that a record is refused at once."""
+"""Limits how many records of a client's log may wait for their acknowledgement; a further record is refused at once."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hushstream.gateway.listening import close_log
 from hushstream.gateway.problems import LogBusy
 
 SILENT_SECONDS = 5.0
-"""So long the oldest record may await its acknowledgement before the log is taken to be away."""
+"""How long the oldest record may wait for its acknowledgement before the log counts as unavailable."""
 
 
 class BoundedLog:
-    """An `EventLog` over another. While brokers are away the client's sendings outlive its timeouts; here they end."""
+    """Wraps an `EventLog`. While no broker answers, records outlive the client's timeouts; this limits their number."""
 
     def __init__(self, log: EventLog, most: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """Let ``most`` records await their acknowledgement."""
+        """Allow ``most`` records to wait for their acknowledgement."""
         self._log = log
         self._most = most
         self._clock = clock
@@ -27,12 +27,12 @@ class BoundedLog:
 
     @property
     def waiting(self) -> int:
-        """Records that await their acknowledgement."""
+        """How many records wait for their acknowledgement."""
         return len(self._sending)
 
     @property
     def answers(self) -> bool:
-        """Whether what was sent is acknowledged."""
+        """Whether records are acknowledged in time."""
         oldest = next(iter(self._sending.values()), None)
         return oldest is None or self._clock() - oldest < SILENT_SECONDS
 
@@ -44,7 +44,7 @@ class BoundedLog:
         """See `EventLog.append`.
 
         Raises:
-            LogBusy: as many records wait as may; this one was not sent.
+            LogBusy: too many records wait; this one was not sent.
             HushstreamError: the log refused the record.
         """
         if len(self._sending) >= self._most:

@@ -1,4 +1,4 @@
-"""Who calls: a name, by a bearer token or a certificate; without either everybody on this machine is one caller."""
+"""Identifies callers by a bearer token or a certificate; without either, everybody on this machine is one caller."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from hushstream.gateway.problems import Problem
 from hushstream.gateway.settings import GatewaySettings
 
 TOKEN_CHARACTERS = 32
-"""The least of a token: nobody tries them all."""
+"""The least length of a token, so that nobody can guess it by trying."""
 LOOK_SECONDS = 2.0
-"""So long a token that was taken out of the file may still be good."""
+"""How long a token may still be accepted after it was removed from the file."""
 ANYBODY = "anybody"
 
 _BEARER = "bearer "
 
 
 class TokensFile:
-    """Names and tokens of a file, by a digest: how long a comparison takes tells nothing of a token."""
+    """The names and tokens of a file, looked up by digest, so that the time of a lookup tells nothing about a token."""
 
     def __init__(
         self, path: Path, clock: Callable[[], float] = time.monotonic, today: Callable[[], date] | None = None
@@ -34,7 +34,8 @@ class TokensFile:
         """Read the file.
 
         Raises:
-            ConfigurationError: it is missing, readable by others, or a line is no token. Never repeats a line.
+            ConfigurationError: the file is missing or readable by others, or a line has no token. The message never
+                repeats a line.
         """
         self._path = path
         self._clock = clock
@@ -44,7 +45,7 @@ class TokensFile:
         self._names = self._read()
 
     def name_of(self, token: str) -> str | None:
-        """Whose token this is; None for nobody's, or one whose last day is over."""
+        """The name of a token's owner; None if the token is unknown, or its last day is over."""
         self._look_again()
         found = self._names.get(_digest(token))
         if found is None or (found[1] is not None and self._today() > found[1]):
@@ -61,7 +62,7 @@ class TokensFile:
             if seen != self._seen:
                 self._names, self._seen = self._read(), seen
         except ConfigurationError:
-            # What cannot be read lets nobody in: a file that is being replaced is read at the next look.
+            # While the file cannot be read, no token is accepted; a file that is being replaced is read again later.
             self._names = {}
 
     def _mark(self) -> tuple[int, int, int]:
@@ -70,7 +71,7 @@ class TokensFile:
         except OSError as error:
             raise ConfigurationError(f"tokens_file: expected a readable file, got {error.strerror}") from None
         if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO) and os.name == "posix":
-            raise ConfigurationError(f"tokens_file: expected {self._path} to be its owner's alone (chmod 600)")
+            raise ConfigurationError(f"tokens_file: expected {self._path} to be readable by its owner only (chmod 600)")
         return found.st_mtime_ns, found.st_size, found.st_ino
 
     def _read(self) -> Mapping[bytes, tuple[str, date | None]]:
@@ -99,7 +100,7 @@ class TokensFile:
 
 
 class Callers:
-    """Tells callers apart by what the settings ask of them."""
+    """Identifies callers by the credentials that the settings require."""
 
     def __init__(self, settings: GatewaySettings) -> None:
         """Read the tokens.
@@ -111,14 +112,14 @@ class Callers:
         self._certificates = settings.client_ca_file is not None
 
     def name_of(self, token: str | None, transport: Any) -> str:
-        """Who calls.
+        """The name of the caller.
 
         Args:
-            token: what came as one; None where nothing did.
-            transport: of the connection.
+            token: the token of the request; None if it has none.
+            transport: the transport of the connection.
 
         Raises:
-            Problem: nobody who is known.
+            Problem: the caller is unknown.
         """
         if self._tokens is not None:
             name = None if token is None else self._tokens.name_of(token)
@@ -131,24 +132,24 @@ class Callers:
 
 
 def bearer_of(authorization: str | None) -> str | None:
-    """The token in a header `Authorization`; None where it holds none."""
+    """The token in an `Authorization` header; None if it has none."""
     if authorization is None or authorization[: len(_BEARER)].lower() != _BEARER:
         return None
     return authorization[len(_BEARER) :].strip()
 
 
 def server_context(settings: GatewaySettings) -> ssl.SSLContext | None:
-    """How the gateway speaks TLS; None where it does not.
+    """The TLS context of the gateway; None if it does not use TLS.
 
     Raises:
-        ConfigurationError: a file is absent or not what it must be.
+        ConfigurationError: a file is missing, or is not what it must be.
     """
     if settings.certificate_file is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        # A password is always given: without one, OpenSSL would wait for somebody to type it.
+        # Always pass a password: without one, OpenSSL would wait for somebody to type it.
         context.load_cert_chain(settings.certificate_file, settings.key_file, lambda: "")
         if settings.client_ca_file is not None:
             context.load_verify_locations(settings.client_ca_file)
@@ -167,7 +168,7 @@ def _digest(token: str) -> bytes:
 
 
 def _common_name(transport: Any) -> str:
-    """The name in the certificate that TLS has verified."""
+    """The common name in the client's certificate, which TLS has verified."""
     certificate = None if transport is None else transport.get_extra_info("peercert")
     for part in (certificate or {}).get("subject", ()):
         for key, value in part:

@@ -1,4 +1,4 @@
-"""Connections of the gateway: errors of HTTP itself are problem documents, and who does not read is not waited for."""
+"""The gateway's connections: HTTP errors become problem documents, and a client that does not read is disconnected."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 class Connection(web.RequestHandler):
-    """A connection. Besides what aiohttp does: see the module, and there is an end to how many there are."""
+    """A connection of aiohttp, with the limits of the module, and with a limit for the number of connections."""
 
     __slots__ = ("_limits", "_unread")
 
@@ -27,7 +27,7 @@ class Connection(web.RequestHandler):
         """See `asyncio.Protocol`."""
         super().connection_made(transport)
         if self._limits.open >= self._limits.most:
-            # Before anything of it is read: a flood of connections costs a file descriptor each, for a moment.
+            # Close it before reading anything: a flood of connections then costs one file descriptor each, briefly.
             self.force_close()
         self._limits.open += 1
 
@@ -39,7 +39,7 @@ class Connection(web.RequestHandler):
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """See `asyncio.Protocol`: the other side does not read what it asked for."""
+        """See `asyncio.Protocol`: the client does not read its answer."""
         super().pause_writing()
         if self._unread is None:
             self._unread = asyncio.get_running_loop().call_later(self._limits.unread_seconds, self._give_up)
@@ -56,9 +56,9 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """A problem document; the message of the parser repeats what came, so it is neither given nor logged."""
+        """Make a problem document. The parser's message may repeat the request, so it is neither sent nor logged."""
         if isinstance(exc, ConnectionError):
-            raise exc  # There is nobody to be answered.
+            raise exc  # the client has disconnected
         if request.writer.output_size > 0:
             raise ConnectionError("expected no answer yet, part of one was sent")
         if status >= 500:
@@ -69,7 +69,7 @@ class Connection(web.RequestHandler):
         return response
 
     def log_exception(self, *args: Any, **kw: Any) -> None:
-        """The kind of the error alone: a message or a traceback may repeat what came."""
+        """Log only the type of the error: a message or a traceback may repeat the request."""
         _log.error("a connection failed: %s", type(kw.get("exc_info")).__name__)
 
     def _give_up(self) -> None:
@@ -84,24 +84,24 @@ class Connection(web.RequestHandler):
 
 
 class Limits:
-    """Of all connections of a server.
+    """The limits of all connections of a server together.
 
     Attributes:
-        most: how many may be open.
-        unread_seconds: how long an answer may lie unread.
-        open: how many are.
-        closed: how many were closed, since somebody set this to 0.
+        most: how many connections may be open.
+        unread_seconds: how long an answer may stay unread.
+        open: how many connections are open.
+        closed: how many connections were closed since this was last set to 0.
     """
 
     def __init__(self, most: int, unread_seconds: float) -> None:
-        """No connection is open."""
+        """Begin without open connections."""
         self.most = most
         self.unread_seconds = unread_seconds
         self.open = self.closed = 0
 
 
 class Server(web.Server):
-    """Makes a `Connection` for each that is accepted."""
+    """Makes a `Connection` for each accepted connection."""
 
     def __init__(self, handler: Any, limits: Limits, request_factory: Any, **options: Any) -> None:
         """See `aiohttp.web.Server`; a request whose connection is closed is cancelled."""

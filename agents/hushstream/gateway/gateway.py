@@ -1,4 +1,4 @@
-"""The gateway of applications: they ask and tell over HTTP what the client asks and tells over Kafka."""
+"""The gateway of applications: it takes over HTTP the requests and feedback that the client sends over Kafka."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from hushstream.gateway.personalizer.protocol import PersonalizerCalls
 from hushstream.gateway.server import GatewayServer
 
 LINGER_SECONDS = 0.005
-"""How long a record waits for others. At 500 requests/s gateway, learner and broker spend 30 % less CPU time than at
-.002 s, and answers come no later: each of them handles fewer, larger batches."""
+"""How long a record waits for others. At 500 requests/s gateway, learner and broker use 30 % less CPU time than at
+.002 s, because each handles fewer, larger batches; answers come no later."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Gateway(ListeningGateway):
-    """A gateway of a deployment that applications ask.
+    """A gateway of a deployment whose applications send requests.
 
     Attributes:
-        log: where its client writes and reads.
+        log: the log that its client writes and reads.
     """
 
     log: EventLog
@@ -57,7 +57,8 @@ def kafka_log(bootstrap: str, prefix: str, security: Security, system: System, p
     """The log of a deployment's applications on a Kafka cluster.
 
     Raises:
-        HushstreamError: applications talk with it nowhere, or records would leave this machine unencrypted.
+        HushstreamError: the deployment has no conversation with applications, or records would leave this machine
+            unencrypted.
     """
     topics = conversation_of(system, party)
     return KafkaEventLog(

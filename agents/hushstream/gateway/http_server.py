@@ -1,4 +1,4 @@
-"""The HTTP that every gateway speaks: limits, problem documents, pages of other web sites, health and metrics."""
+"""The HTTP server of every gateway: limits, problem documents, cross-origin requests, health and metrics."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from hushstream.gateway.problems import CONTENT_TYPE, Problem, any_problem_of
 from hushstream.gateway.settings import GatewaySettings
 
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Server": "hushstream"}
-"""Of every answer."""
+"""The headers of every answer."""
 JSON = "application/json"
 _CLOSED = 10_000
-"""After so many closed connections all memory is looked at: of one that lived for a while a cycle is left."""
+"""After this many closed connections all memory is collected: a connection that was open for long leaves a cycle."""
 
 Look = Callable[[web.BaseRequest], web.Response]
 """Answers a GET."""
 
 
 class GoneAway(ConnectionError):
-    """Who called has closed the connection within the body: there is nobody to be answered."""
+    """The caller has closed the connection within the body, so nobody is left to answer."""
 
 
 class Called(Protocol):
@@ -41,14 +41,14 @@ class Called(Protocol):
 
     @property
     def name(self) -> str:
-        """As metrics have it."""
+        """The name in metrics."""
 
     @property
     def method(self) -> str:
-        """Of HTTP."""
+        """The HTTP method."""
 
     @property
-    def tells(self) -> bool:
+    def is_feedback(self) -> bool:
         """Whether it is feedback."""
 
 
@@ -56,25 +56,25 @@ C = TypeVar("C", bound=Called)
 
 
 class Log(Protocol):
-    """Where records go that requests bring."""
+    """The log to which requests write."""
 
     @property
     def waiting(self) -> int:
-        """Records that await their acknowledgement."""
+        """How many records wait for their acknowledgement."""
 
     @property
     def answers(self) -> bool:
-        """Whether what was sent is acknowledged."""
+        """Whether records are acknowledged in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class CrossOrigin:
-    """What pages of other web sites may do, where their origin is allowed.
+    """What pages of other origins may do, if their origin is allowed.
 
     Attributes:
-        sends: headers that they may send.
-        reads: headers that they may read.
-        seconds: how long their browser may remember that.
+        sends: the headers that they may send.
+        reads: the headers that they may read.
+        seconds: how long the browser may cache this.
     """
 
     sends: str
@@ -83,7 +83,7 @@ class CrossOrigin:
 
 
 class HttpServer(ABC, Generic[C]):
-    """Answers requests: each is checked from the cheapest test to the dearest, answered, and counted."""
+    """Checks each request, the cheapest checks first, then answers and counts it."""
 
     def __init__(
         self,
@@ -94,15 +94,15 @@ class HttpServer(ABC, Generic[C]):
         body_bytes: int,
         cross_origin: CrossOrigin,
     ) -> None:
-        """Nothing is listened to yet.
+        """Prepare the server; it does not listen yet.
 
         Args:
-            settings: limits, and origins that are allowed.
-            log: to be asked whether it is there.
+            settings: the limits and the allowed origins.
+            log: the log, whose availability decides readiness.
             description: the OpenAPI document.
-            metrics: where requests are counted.
-            body_bytes: the longest body.
-            cross_origin: what pages of other web sites may do.
+            metrics: count the requests.
+            body_bytes: the largest body.
+            cross_origin: what pages of other origins may do.
         """
         self._settings, self._log, self._metrics = settings, log, metrics
         self._body_bytes, self._cross_origin = body_bytes, cross_origin
@@ -115,22 +115,22 @@ class HttpServer(ABC, Generic[C]):
             "/readyz": self._ready,
             "/openapi.json": partial(fixed, description, JSON),
         }
-        """What everybody may read with GET."""
+        """The paths that everybody may read with GET."""
 
     @abstractmethod
     def _call_of(self, request: web.BaseRequest) -> C | None:
-        """The call that a request is for; None where it is for none."""
+        """The call that a request is for; None if there is no such call."""
 
     @abstractmethod
     async def _respond(self, request: web.BaseRequest, call: C | None) -> web.Response | bytes:
-        """The answer to a request for what is not open to everybody, or the JSON that is all of it.
+        """Answer a request to a path that is not open to everybody; returns the response, or only its JSON.
 
         Raises:
-            Problem: it is refused.
+            Problem: the request is refused.
         """
 
     def server(self) -> Server:
-        """What makes a connection's protocol."""
+        """The factory of connections."""
         return Server(
             self._handle,
             self._connections,
@@ -142,11 +142,11 @@ class HttpServer(ABC, Generic[C]):
         )
 
     def stop(self) -> None:
-        """Answer no further request; those under way go on."""
+        """Refuse further requests; those in progress go on."""
         self._stopping = True
 
     def measure(self) -> None:
-        """Bring the gauges up to date, and look after what connections leave behind."""
+        """Update the gauges, and collect the memory of closed connections."""
         self._metrics.set_now(self._busy.now, self._log.waiting)
         if self._connections.closed >= _CLOSED:
             self._connections.closed = 0
@@ -166,8 +166,8 @@ class HttpServer(ABC, Generic[C]):
         except Exception as error:  # noqa: BLE001 - whoever asked gets an answer
             problem = any_problem_of(error)
             code, response = problem.kind.code, self._refused(request, problem, call)
-        name, tells = (NO_CALL, False) if call is None else (call.name, call.tells)
-        self._metrics.ended(name, tells, code)
+        name, is_feedback = (NO_CALL, False) if call is None else (call.name, call.is_feedback)
+        self._metrics.ended(name, is_feedback, code)
         if isinstance(response, bytes):
             if request.version == HttpVersion11 and request.keep_alive and not self._settings.cors_origins:
                 await request.writer.write(self._head.of(len(response)) + response)
@@ -177,10 +177,10 @@ class HttpServer(ABC, Generic[C]):
         return response
 
     async def _read(self, request: web.BaseRequest) -> bytes:
-        """The body of a request.
+        """Read the body of a request.
 
         Raises:
-            Problem: it is too large, or too slow.
+            Problem: the body is too large, or comes too slowly.
             GoneAway: see there.
         """
         if (request.content_length or 0) > self._body_bytes:
@@ -189,7 +189,7 @@ class HttpServer(ABC, Generic[C]):
             if request.headers.get("Expect", "").lower() == "100-continue":
                 await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
                 request.writer.output_size = 0
-            if request.content.is_eof():  # All of it is here: nobody is waited for.
+            if request.content.is_eof():  # the whole body is here, so there is no need to wait
                 body = request.content.read_nowait()
                 if len(body) > self._body_bytes:
                     raise Problem("body-too-large", close=True)
@@ -222,7 +222,7 @@ class HttpServer(ABC, Generic[C]):
         """Status, body and content type of a problem."""
         return problem.kind.status, problem.body(), CONTENT_TYPE
 
-    # Pages of other web sites.
+    # Cross-origin requests.
 
     def _preflight(self, request: web.BaseRequest, method: str) -> web.Response:
         if request.headers.get("Origin") not in self._settings.cors_origins:
@@ -244,7 +244,7 @@ class HttpServer(ABC, Generic[C]):
             response.headers["Access-Control-Allow-Origin"] = origin
             response.headers["Access-Control-Expose-Headers"] = self._cross_origin.reads
 
-    # What is read with GET.
+    # Paths that are read with GET.
 
     def _ready(self, request: web.BaseRequest) -> web.Response:
         if self._stopping:
@@ -269,14 +269,14 @@ def require_method(request: web.BaseRequest, wanted: str) -> None:
 
 
 class _Head:
-    """The head of an answer of JSON to a request of HTTP/1.1 that keeps its connection: made anew once a second."""
+    """The head of a JSON answer to an HTTP/1.1 request that keeps its connection; it is rebuilt once a second."""
 
     def __init__(self) -> None:
         self._second = -1
         self._until_length = b""
 
     def of(self, length: int) -> bytes:
-        """It, with the length of a body in bytes."""
+        """The head for a body of this length in bytes."""
         second = int(time.time())
         if second != self._second:
             lines = {**HEADERS, "Content-Type": JSON, "Date": formatdate(second, usegmt=True)}
@@ -286,14 +286,14 @@ class _Head:
 
 
 class _Written(web.StreamResponse):
-    """An answer that was written as a whole: an eighth of a request's time goes into making one of its parts."""
+    """An answer that is already written. Writing head and body at once saves an eighth of a request's time."""
 
     @property
     def keep_alive(self) -> bool:
         return True
 
     async def prepare(self, request: web.BaseRequest) -> None:
-        """Nothing is left to write."""
+        """Do nothing: everything is written."""
 
     async def write_eof(self, data: bytes = b"") -> None:
         """Nothing is left to write."""
@@ -303,7 +303,7 @@ _WRITTEN = _Written()
 
 
 def is_media(request: web.BaseRequest, content_type: str) -> bool:
-    """Whether a request says that its body is of a type, not compressed."""
+    """Whether a request declares that its body has a content type and is not compressed."""
     headers = request.headers
     said = headers.get("Content-Type") == content_type or request.content_type == content_type
     return said and headers.get("Content-Encoding", "identity") == "identity"
@@ -312,6 +312,6 @@ def is_media(request: web.BaseRequest, content_type: str) -> bool:
 def fixed(
     body: bytes, content_type: str, request: web.BaseRequest, headers: Mapping[str, str] = HEADERS
 ) -> web.Response:
-    """An answer that does not depend on the request."""
+    """Make an answer that depends on the request's method only."""
     charset = "utf-8" if content_type.startswith("text/") else None
     return web.Response(body=body, headers=headers, content_type=content_type, charset=charset)

@@ -1,4 +1,4 @@
-"""How much a gateway takes: requests under way, and of each caller so many a second. Nothing waits in a queue."""
+"""Limits the requests in progress, and the rate of each caller. Nothing waits in a queue."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ REMEMBERED_CALLERS = 10_000
 
 
 class Rate:
-    """A bucket of tokens for each caller: it fills at a rate, up to a burst."""
+    """A token bucket for each caller: it fills at a rate, up to a burst."""
 
     def __init__(self, per_second: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """All buckets are full."""
+        """Begin with full buckets."""
         self._per_second = per_second
         self._burst = float(burst)
         self._clock = clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, caller: str, requests: int) -> None:
-        """Let a caller ask so much.
+        """Take tokens for a caller's requests.
 
         Raises:
-            Problem: it is more than the caller may ask now; nothing was taken.
+            Problem: the caller has too few tokens now; none was taken.
         """
         now = self._clock()
         left, at = self._buckets.pop(caller, (self._burst, now))
@@ -39,27 +39,27 @@ class Rate:
 
 
 class Busy:
-    """Counts requests under way.
+    """Counts the requests in progress.
 
     Attributes:
-        now: how many there are.
+        now: how many requests are in progress.
     """
 
     def __init__(self, most: int) -> None:
-        """Nothing is under way."""
+        """Begin without requests."""
         self._most = most
         self.now = 0
 
     def begin(self, requests: int = 1) -> None:
-        """Some more are, until `end`.
+        """Count further requests, until `end`.
 
         Raises:
-            Problem: there are as many as may be; one batch may go beyond that, where there was room for one request.
+            Problem: too many are in progress. A batch may exceed the limit if there was room for one request.
         """
         if self.now >= self._most:
             raise Problem("too-busy")
         self.now += requests
 
     def end(self, requests: int = 1) -> None:
-        """So many that began have ended."""
+        """Note that ``requests`` requests have ended."""
         self.now -= requests

@@ -1,4 +1,4 @@
-"""What every gateway does: it connects, listens, shows its metrics, and stops in order when it is told to."""
+"""The base of every gateway: it connects, listens, serves metrics, and stops in order on request."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _log = logging.getLogger(__name__)
 
 MEASURE_SECONDS = 1.0
 STOP_SECONDS = 5.0
-"""So long a log has to close; everything that somebody was told is in it is acknowledged by then."""
+"""How long a log may take to close. Every record that was confirmed to a caller is acknowledged before that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Where Prometheus finds metrics besides `/metrics`; None: nowhere."""
+    """The endpoints of metrics besides `/metrics`; a port of None: not served."""
 
     host: str = "127.0.0.1"
     port: int | None = None
@@ -57,10 +57,10 @@ class ListeningGateway(ABC):
 
     Attributes:
         system: the deployment.
-        settings: how it listens.
-        schema_generation: in which it writes (`hushstream.schemas.catalogue`).
-        endpoints: of metrics.
-        port: at which it listens, once it does.
+        settings: the gateway's settings.
+        schema_generation: the one in which it writes records (`hushstream.schemas.catalogue`).
+        endpoints: the endpoints of metrics.
+        port: the port on which it listens, when it does.
     """
 
     system: System
@@ -72,7 +72,7 @@ class ListeningGateway(ABC):
 
     @abstractmethod
     async def _connect(self, metrics: GatewayMetrics) -> HttpServer[Any]:
-        """Connect to the log, so that the stack closes it; returns what answers requests.
+        """Connect to the log, and let the exit stack close it; returns the server that answers requests.
 
         Raises:
             HushstreamError: the deployment has no gateway of this kind, or no broker answers.
@@ -82,8 +82,8 @@ class ListeningGateway(ABC):
         """Connect, then listen.
 
         Raises:
-            HushstreamError: the deployment has no gateway of this kind, the settings name files that cannot be used, no
-                broker answers, or nothing can be listened to there.
+            HushstreamError: the deployment has no gateway of this kind, a file in the settings cannot be used, no
+                broker answers, or the address is not available.
         """
         context, metrics = server_context(self.settings), GatewayMetrics()
         try:
@@ -96,11 +96,11 @@ class ListeningGateway(ABC):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Answer no further request, end those under way, flush and close."""
+        """Refuse further requests, finish those in progress, flush and close."""
         await self._stack.aclose()
 
     async def _listen(self, server: HttpServer[Any], metrics: GatewayMetrics, context: ssl.SSLContext | None) -> None:
-        """Listen, until the stack is unwound."""
+        """Listen until the exit stack closes."""
         runner = web.ServerRunner(server.server(), shutdown_timeout=self.settings.stop_seconds)
         await runner.setup()
         self._stack.push_async_callback(runner.cleanup)
@@ -114,20 +114,20 @@ class ListeningGateway(ABC):
 
 
 async def close_log(log: Closable) -> None:
-    """Flush and close a log, and give up after `STOP_SECONDS`.
+    """Flush and close a log, but give up after `STOP_SECONDS`.
 
-    A producer waits far longer for brokers that are away than whoever stops the gateway does.
+    If no broker answers, a producer would wait much longer than a supervisor that stops the gateway.
     """
     try:
         await asyncio.wait_for(log.stop(), STOP_SECONDS)
     except TimeoutError:
         _log.warning(
-            "the log was not closed within %g s, as no broker answers; what it still held is lost", STOP_SECONDS
+            "the log was not closed within %g s, as no broker answers; its unsent records are lost", STOP_SECONDS
         )
 
 
 class _Site(web.BaseSite):
-    """Where a gateway listens. Who does not end the greeting of TLS in time is hung up on, as who sends no request."""
+    """A listening address. A client that does not finish the TLS handshake in time is disconnected."""
 
     def __init__(self, runner: web.ServerRunner, settings: GatewaySettings, context: ssl.SSLContext | None) -> None:
         super().__init__(runner, ssl_context=context)
@@ -135,7 +135,7 @@ class _Site(web.BaseSite):
 
     @property
     def name(self) -> str:
-        """Its address."""
+        """The address."""
         return f"{self._settings.host}:{self._settings.port}"
 
     async def start(self) -> None:
@@ -171,13 +171,13 @@ def run_gateway(make: Callable[[], ListeningGateway]) -> int:
     """Run a gateway in this process until SIGTERM or SIGINT.
 
     Args:
-        make: the gateway, within the event loop.
+        make: makes the gateway; called within the event loop.
 
     Returns:
         The exit code: 0 after a clean end, 1 with a one-line reason on standard error otherwise.
     """
     for library in ("aiokafka", "kafka"):
-        # Below a warning they write whole records, users and all.
+        # Below warnings these libraries log whole records, with users.
         logging.getLogger(library).setLevel(logging.WARNING)
     with contextlib.suppress(ImportError):
         import uvloop
@@ -211,7 +211,7 @@ async def _until_signal(make: Callable[[], ListeningGateway]) -> None:
         starting.cancel()
         await asyncio.wait((starting,))
         if not starting.cancelled():
-            # It ended in the same moment: what it failed with is said, what it opened is closed.
+            # The start ended at the same moment: raise its error, or close what it opened.
             starting.result()
             await gateway.__aexit__(None, None, None)
         return

@@ -1,7 +1,7 @@
-"""A gateway's metrics: declared in one table with their class, as those of workers are.
+"""Declares a gateway's metrics in one table, with their class, as for workers.
 
-How many decisions are asked for is public, as in a learner's metrics. How much feedback comes tells how much was
-clicked: it is counted apart and served only on the zone's own endpoint. Labels are names of calls, and codes.
+The number of decisions is public, as in a learner's metrics. The number of feedback requests shows how much was
+clicked: so it is counted separately and served only on the zone's own endpoint. Labels are names of calls, and codes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hushstream.agents.observe.metric_table import MetricSpec
 OK = "ok"
 """The code of an answer that is no problem."""
 NO_CALL = "other"
-"""In place of a call where a request is for none."""
+"""The name of the call in metrics if there is no such call."""
 
 GATEWAY_METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
@@ -89,11 +89,11 @@ _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 _BOUNDS = [*map(str, _SECONDS), "+Inf"]
 
 _Labels = tuple[str, ...]
-"""All of a series but the role."""
+"""The labels of a series, without the role."""
 
 
 class _Seconds:
-    """How long something took, of one series."""
+    """The durations of one series."""
 
     __slots__ = ("counts", "total")
 
@@ -107,9 +107,9 @@ class _Seconds:
 
 
 class _Tallies(Collector):
-    """Counters and histograms of one registry, as numbers that a request adds to; a scrape makes series of them.
+    """The counters and histograms of one registry, as plain numbers; a scrape makes series of them.
 
-    The library's own take a lock for each number, ten times a request. Here one thread alone counts.
+    The library's metrics take a lock for each number, ten times in a request. Here only one thread counts.
     """
 
     def __init__(self, specs: Sequence[MetricSpec]) -> None:
@@ -122,7 +122,7 @@ class _Tallies(Collector):
         }
 
     def collect(self) -> Iterator[Metric]:
-        # Of lists, as series may be added meanwhile: a scrape has a thread of its own.
+        # Copy to lists: a scrape has its own thread, and series may be added in the meantime.
         for name, counts in self.counts.items():
             counter = CounterMetricFamily(name, self._help[name][0], labels=self._help[name][1])
             for labels, count in list(counts.items()):
@@ -137,7 +137,7 @@ class _Tallies(Collector):
 
 
 class GatewayMetrics:
-    """What is counted, in two registries for two kinds of reader."""
+    """A gateway's metrics, in two registries for two kinds of reader."""
 
     def __init__(self) -> None:
         """Register all of `GATEWAY_METRICS`."""
@@ -163,28 +163,28 @@ class GatewayMetrics:
         self._in_flight, self._unacknowledged = _gauges(public, self.public)[0], _gauges(zone, self.zone)[0]
         self._endpoints: list[MetricsEndpoints] = []
 
-    def ended(self, call: str, tells: bool, code: str) -> None:
-        """A request ended: with `OK`, or a problem's code."""
-        self._ended[tells][call, code] += 1
+    def ended(self, call: str, is_feedback: bool, code: str) -> None:
+        """Count a request that ended with `OK` or with the code of a problem."""
+        self._ended[is_feedback][call, code] += 1
 
-    def took(self, call: str, tells: bool, read: float, answered: float) -> None:
-        """A request took so many seconds in its steps."""
-        series = self._took[tells]
+    def took(self, call: str, is_feedback: bool, read: float, answered: float) -> None:
+        """Note how many seconds a request took to read its body and to answer."""
+        series = self._took[is_feedback]
         series[call, "read"].add(read)
         series[call, "answer"].add(answered)
 
     def answered(self, call: str, logged: bool) -> None:
-        """An answer was given, which the log holds or does not."""
+        """Count an answer; ``logged`` says whether the log holds it."""
         self._answers[call,] += 1
         self._unlogged[call,] += not logged
 
     def set_now(self, in_flight: int, unacknowledged: int) -> None:
-        """How much is under way now."""
+        """Show the requests in progress, and the unacknowledged records."""
         self._in_flight.labels(ROLE).set(in_flight)
         self._unacknowledged.labels(ROLE).set(unacknowledged)
 
     def text(self) -> bytes:
-        """What is public, as Prometheus reads it."""
+        """The public metrics in Prometheus's text format."""
         return generate_latest(self.public)
 
     def serve(
@@ -195,7 +195,7 @@ class GatewayMetrics:
         zone_port: int | None,
         access: MetricsAccess = EVERYBODY,
     ) -> tuple[int, ...]:
-        """Open the endpoints for Prometheus (None: not served; 0: any free port); gives the ports in use."""
+        """Open the endpoints for Prometheus (None: not served; 0: any free port); returns the ports in use."""
         endpoints = MetricsEndpoints(access)
         self._endpoints.append(endpoints)
         opened = (endpoints.open(host, port, self.public), endpoints.open(zone_host, zone_port, self.zone))

@@ -16,7 +16,7 @@ _REFERENCE = "#/components/schemas/{model}"
 VERSION = "v1"
 
 EVERY_CALL = ("malformed-http", "unauthorized", "wrong-host", "too-many-requests", "too-busy", "stopping", "internal")
-"""What any request may be answered with."""
+"""The problems that any request may get."""
 EVERY_BODY = (
     "malformed-json",
     "invalid-request",
@@ -24,11 +24,11 @@ EVERY_BODY = (
     "body-too-large",
     "unsupported-media-type",
 )
-"""What any request with a body may be answered with, besides."""
+"""The further problems that any request with a body may get."""
 
 
 EVERY_LOOK = frozenset({"openapi", "healthz", "readyz", "metrics"})
-"""What every gateway shows, whatever it serves."""
+"""The paths that every gateway has."""
 
 
 def document(served: Served) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def _many(call: Call) -> dict[str, Any]:
 
 
 def looks(names: Collection[str] | None = None) -> dict[str, Any]:
-    """What is read with GET beside the calls: of these names; all where none are given."""
+    """The paths that are read with GET: those with these names, or all if no names are given."""
     either: dict[str, Any] = {"type": "object"}
     items = {
         "type": "object",
@@ -151,7 +151,7 @@ def problems_of(codes: Iterable[str]) -> dict[str, Any]:
 
 
 def problem_schema() -> dict[str, Any]:
-    """Of every problem document."""
+    """The schema of every problem document."""
     place = {
         "type": "object",
         "required": ["pointer", "detail"],

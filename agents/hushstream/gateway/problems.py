@@ -1,7 +1,7 @@
-"""Every error of the gateway: a stable code, a status and a meaning, in one table; served as RFC 9457 has it.
+"""Lists every error of the gateway in one table, with a stable code, a status and a meaning; served as RFC 9457 says.
 
-The table makes the documents that are served, the responses in the OpenAPI document and the page that lists the codes.
-A detail repeats no user, no event id and nothing of a context: who reads a log of answers reads no content in it.
+The served documents, the responses in the OpenAPI document and the page of codes are made from this table. A detail
+repeats no user, no event id and nothing of a context, so that a log of answers contains no content.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class ProblemKind:
     """One row of the table.
 
     Attributes:
-        code: for programs; it never changes its meaning.
-        status: of HTTP.
+        code: for programs; its meaning never changes.
+        status: the HTTP status.
         title: for people.
-        meaning: what happened, and what whoever asked can do.
-        retry_seconds: after how long the same request may be tried again; None where that would end alike.
+        meaning: what happened, and what the caller can do.
+        retry_seconds: when the same request may be tried again; None if a retry would give the same problem.
     """
 
     code: str
@@ -205,10 +205,10 @@ class Problem(Exception):
         """Name one of `PROBLEMS`.
 
         Args:
-            code: the problem's.
-            detail: of this occurrence; nothing of whom or what was asked.
-            errors: places in the body and what was expected there.
-            close: whether the connection is closed behind the answer.
+            code: the code of the problem.
+            detail: what happened this time; it must repeat nothing of the user or the request.
+            errors: the places in the body, and what was expected there.
+            close: whether the connection is closed after the answer.
         """
         super().__init__(code)
         self.kind = PROBLEMS[code]
@@ -236,7 +236,7 @@ class Problem(Exception):
 
 
 class LogBusy(HushstreamError):
-    """As many records await their acknowledgement as may."""
+    """Too many records wait for their acknowledgement."""
 
 
 _OF_ERRORS: tuple[tuple[type[HushstreamError], str], ...] = (
@@ -254,20 +254,20 @@ _OF_ERRORS: tuple[tuple[type[HushstreamError], str], ...] = (
     (ratings.PredictionTimeout, "no-answer"),
     (LogBusy, "too-busy"),
 )
-"""The first that an error is one of counts; all others are of the log."""
+"""The code of each error type; the first matching type counts. Any other error means that the log is unavailable."""
 
 _SAID = frozenset({"bad-context", "bad-reward", "bad-ratings", "unknown-track"})
-"""Whose errors say what the deployment takes, and nothing of what came but its size."""
+"""The problems whose error messages may be sent: they say what the deployment accepts, and of the request its size."""
 
 
 def problem_of(error: HushstreamError) -> Problem:
-    """What an error of the client is to whoever asked over HTTP."""
+    """The problem for an error of the client."""
     code = next((code for kind, code in _OF_ERRORS if isinstance(error, kind)), "log-unavailable")
     return Problem(code, str(error) if code in _SAID else None)
 
 
 def any_problem_of(error: Exception) -> Problem:
-    """What an error is to whoever asked; of one that nobody foresaw the kind and place are logged."""
+    """The problem for any error; for an unexpected one, its type and place are logged."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, HushstreamError):

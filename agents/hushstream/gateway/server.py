@@ -1,4 +1,4 @@
-"""The gateway's HTTP: what applications ask and tell, the page to try it, and the retired personaliser's calls."""
+"""The HTTP server of applications: requests and feedback, a page to try them, and the retired personaliser's calls."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from hushstream.gateway.settings import GatewaySettings, is_loopback
 
 _MAX_ERRORS = 16
 _ITEM_FORMS = frozenset({"constrained-int", "constrained-str"})
-"""What a fault's place names behind an item, which is a number or an id, and a request does not."""
+"""Names of alternatives (number or id) that pydantic adds after an item to the place of a fault; requests lack them."""
 _PAGE_HEADERS = {
     **HEADERS,
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -44,26 +44,26 @@ _PAGES = {
 
 @dataclass(frozen=True, slots=True)
 class _Posted:
-    """A path that is POSTed to.
+    """A path for POST.
 
     Attributes:
-        name: of its call, in metrics.
-        tells: whether it is feedback.
-        body: what its body is read as; None where a body means nothing.
-        reply: answers a body that was read, for a caller.
-        retired: whether it is of the retired personaliser's protocol.
+        name: the name of its call in metrics.
+        is_feedback: whether it is feedback.
+        body: the model of its body; None if it has no body.
+        reply: answers a parsed body, for a caller.
+        retired: whether it belongs to the retired personaliser's protocol.
     """
 
     method: ClassVar[str] = "POST"
     name: str
-    tells: bool
+    is_feedback: bool
     body: type[BaseModel] | None
     reply: Callable[[Any, str], Awaitable[web.Response | bytes]]
     retired: bool = False
 
 
 class GatewayServer(HttpServer[_Posted]):
-    """Serves the calls of one conversation, and the retired personaliser's where somebody answers them."""
+    """Serves the calls of one conversation, and the retired personaliser's if they are enabled."""
 
     def __init__(
         self,
@@ -75,16 +75,16 @@ class GatewayServer(HttpServer[_Posted]):
         about: Mapping[str, Any],
         retired: PersonalizerCalls | None = None,
     ) -> None:
-        """Nothing is listened to yet.
+        """Prepare the server; it does not listen yet.
 
         Args:
-            settings: limits and whom to answer.
-            answers: who answers the calls.
-            log: over which they do, to be asked whether it is there.
+            settings: the limits, and which callers are accepted.
+            answers: answers the calls.
+            log: the log of the answers, whose availability decides readiness.
             description: the OpenAPI document.
-            metrics: where requests are counted.
-            about: what `/v1/schema` says besides.
-            retired: who answers the retired personaliser's protocol; None where nobody does.
+            metrics: count the requests.
+            about: further content of `/v1/schema`.
+            retired: answers the retired personaliser's protocol; None if it is disabled.
 
         Raises:
             ConfigurationError: the file of tokens cannot be used.
@@ -99,9 +99,9 @@ class GatewayServer(HttpServer[_Posted]):
         for call in answers.calls:
             answer = answers.answer_of(call)
             one, many = partial(self._reply, call, answer), partial(self._reply_all, call, answer)
-            self._posted[call.path] = _Posted(call.name, call.tells, call.asked, one)
+            self._posted[call.path] = _Posted(call.name, call.is_feedback, call.asked, one)
             batch = _batch_of(call, settings.batch_requests)
-            self._posted[call.batch_path] = _Posted(call.name, call.tells, batch, many)
+            self._posted[call.batch_path] = _Posted(call.name, call.is_feedback, batch, many)
         for path, (name, kind) in _PAGES.items():
             page = (files("hushstream.gateway") / "page" / name).read_bytes()
             self._open[path] = partial(fixed, page, kind, headers=_PAGE_HEADERS)
@@ -118,7 +118,7 @@ class GatewayServer(HttpServer[_Posted]):
         route = self._retired.route(request.rel_url.raw_path)
         if route is None:
             return None
-        return _Posted(route.name, route.tells, route.body, partial(self._reply_retired, route), retired=True)
+        return _Posted(route.name, route.is_feedback, route.body, partial(self._reply_retired, route), retired=True)
 
     async def _respond(self, request: web.BaseRequest, call: _Posted | None) -> web.Response | bytes:
         path = request.path
@@ -145,7 +145,7 @@ class GatewayServer(HttpServer[_Posted]):
 
     async def _answer(self, request: web.BaseRequest, posted: _Posted, caller: str) -> web.Response | bytes:
         begun = time.monotonic()
-        # What a caller may not ask is not read; the rest of a batch is taken once it is known how many there are.
+        # Take one token before reading the body; the other tokens of a batch follow when its size is known.
         self._rate.take(caller, 1)
         self._busy.begin()
         try:
@@ -160,7 +160,7 @@ class GatewayServer(HttpServer[_Posted]):
         finally:
             self._busy.end()
         ended = time.monotonic()
-        self._metrics.took(posted.name, posted.tells, read - begun, ended - read)
+        self._metrics.took(posted.name, posted.is_feedback, read - begun, ended - read)
         return response
 
     async def _reply(self, call: Call, answer: Answer, asked: Any, caller: str) -> bytes:
@@ -187,7 +187,7 @@ class GatewayServer(HttpServer[_Posted]):
         return web.Response(body=reply.body, status=reply.status, headers=HEADERS, content_type=JSON)
 
     async def _outcome(self, call: Call, answer: Answer, asked: Any) -> bytes:
-        """What comes of one request of a batch."""
+        """The outcome of one request in a batch."""
         try:
             answered = await answer(asked)
         except Exception as error:  # noqa: BLE001 - the others of the batch are answered all the same
@@ -196,7 +196,7 @@ class GatewayServer(HttpServer[_Posted]):
         return answered.model_dump_json().encode()
 
     def _note(self, call: Call, answered: Answered) -> None:
-        if not call.tells:
+        if not call.is_feedback:
             self._metrics.answered(call.name, getattr(answered, "logged", True))
 
     def _problem_document(self, request: web.BaseRequest, problem: Problem) -> tuple[int, bytes, str]:
@@ -212,7 +212,7 @@ class _Batch(BaseModel):
 
 
 def _batch_of(call: Call, most: int) -> type[_Batch]:
-    """The body of a batch: requests of one call."""
+    """The model of a batch: up to ``most`` requests of one call."""
     of: Any = list[call.asked]  # type: ignore[name-defined]  # a type that is known when it runs
     return create_model(
         f"{call.asked.__name__}Batch", __base__=_Batch, requests=(of, Field(min_length=1, max_length=most))
@@ -220,10 +220,10 @@ def _batch_of(call: Call, most: int) -> type[_Batch]:
 
 
 def _parsed(model: type[BaseModel], body: bytes) -> BaseModel:
-    """A body as its model.
+    """Parse a body with its model.
 
     Raises:
-        Problem: it is no JSON, or not what the model takes; repeats nothing of it.
+        Problem: the body is not JSON, or does not fit the model; the message repeats nothing of the body.
     """
     try:
         return model.model_validate_json(body)
@@ -235,7 +235,7 @@ def _parsed(model: type[BaseModel], body: bytes) -> BaseModel:
 
 
 def _places(errors: Sequence[Any]) -> list[dict[str, str]]:
-    """Each place once, and what was expected there, where it may be one of several forms: of each."""
+    """Each faulty place once, with what was expected there: all forms, if there are several."""
     expected: dict[str, list[str]] = {}
     for error in errors:
         pointer, detail = _place(error)
@@ -244,7 +244,7 @@ def _places(errors: Sequence[Any]) -> list[dict[str, str]]:
 
 
 def _place(error: Any) -> tuple[str, str]:
-    """Where, and what was expected there. The name of a key that nobody knows is not repeated."""
+    """The place of a fault, and what was expected there. The name of an unknown key is not repeated."""
     steps = list(error["loc"])
     where = [
         step
@@ -252,7 +252,7 @@ def _place(error: Any) -> tuple[str, str]:
         if step not in (FORMS if before == "context" else _ITEM_FORMS)
     ]
     if error["type"] == "extra_forbidden":
-        return _pointer(where[:-1]), "expected known keys alone, got another"
+        return _pointer(where[:-1]), "expected only known keys, got another"
     return _pointer(where), error["msg"]
 
 
@@ -261,13 +261,13 @@ def _pointer(where: Sequence[str | int]) -> str:
 
 
 def _require_own_name(request: web.BaseRequest) -> None:
-    """Refuse a web site whose name was made to lead here: its pages would be let in as the gateway's own."""
+    """Refuse a request for another host: by DNS rebinding, a web site's pages could pass as the gateway's own."""
     if not _is_own_name(request.headers.get("Host", "")):
         raise Problem("wrong-host", close=True)
 
 
 @lru_cache(maxsize=256)
 def _is_own_name(host: str) -> bool:
-    """Whether a header `Host` names this machine, with a port or without."""
+    """Whether a `Host` header names this machine, with or without a port."""
     name, _, port = host.rpartition(":")
     return is_loopback(name if port.isdecimal() else host)

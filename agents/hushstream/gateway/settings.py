@@ -22,28 +22,28 @@ from hushstream.schemas.rows import MAX_ID_BYTES
 
 ENVIRONMENT_PREFIX = "HUSHSTREAM_GATEWAY__"
 
-UNTOLD_WAIT_SECONDS = 1800.0
-"""How long feedback is waited for where the configuration says nothing of it."""
+DEFAULT_WAIT_SECONDS = 1800.0
+"""How long an event waits for feedback if the configuration does not say it."""
 
 
 _PRIVATE: tuple[Any, ...] = tuple(
     map(ipaddress.ip_network, ("127.0.0.0/8", "::1", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"))
 )
-"""Where a proxy of one's own usually is."""
+"""The networks in which an own proxy usually is."""
 
 
 class PersonalizerSettings(BaseModel):
     """How requests of the retired personaliser are read.
 
     Attributes:
-        user_feature: the feature of a request that is its user, as `User.id` or `id`; none where each event is a user
-            of its own (`users.events` of the deployment).
-        auto_items: whether an action that is no item yet becomes one, as long as there is room (`items.capacity`), with
-            those of its features that the deployment declares. Ids and features are then published as they come, so the
-            deployment has to say so, too (`items.from_requests`).
-        positions: how many actions of a ranking are decided, in order; each takes an answer of the learner, and counts
+        user_feature: the feature of a request that names its user, such as `User.id` or `id`; none if each event is a
+            user of its own (`users.events` of the deployment).
+        auto_items: whether an unknown action becomes an item while there is room (`items.capacity`), with those of its
+            features that the deployment declares. Ids and features are then published unchanged, so the deployment must
+            allow it, too (`items.from_requests`).
+        positions: how many actions of a ranking are decided, in order; each needs an answer of the learner, and counts
             as an interaction. The others follow in the order of the request.
-        lowest_reward: the reward that counts as 0; 1 counts as 1, and what lies between lies between.
+        lowest_reward: the reward that counts as 0; 1 counts as 1, and values in between are scaled linearly.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -58,14 +58,14 @@ class DevicesSettings(BaseModel):
     """How slots of users' devices are taken, and models handed out.
 
     Attributes:
-        relay_seconds: a slot waits so long for others; then they are appended together, in keyed order.
-        slots_per_hour, slots_burst: of one address: at this rate, and so many at once.
-        looks_per_minute: how often one address may ask for the model or the agreement.
-        address_header: behind a proxy, the header whose last word is the device's address, as X-Forwarded-For; by
-            default the connection's own.
-        proxies: networks of the proxies whose header is believed; whoever connects from elsewhere is counted by the
-            connection's own address. By default loopback and private networks.
-        attestation: a check by its name (entry points of `hushstream.attestations`); none by default.
+        relay_seconds: how long a slot waits for others; then they are appended together, in keyed order.
+        slots_per_hour, slots_burst: the rate and the burst of slots from one address.
+        looks_per_minute: how often one address may read the model or the agreement.
+        address_header: behind a proxy, the header whose last word is the device's address, such as X-Forwarded-For; by
+            default the address of the connection is used.
+        proxies: the networks of the proxies whose header is trusted; from elsewhere, the connection's address is used.
+            By default loopback and private networks.
+        attestation: the name of a check (entry points of `hushstream.attestations`); none by default.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -83,31 +83,30 @@ class GatewaySettings(BaseModel):
     """How a gateway listens, whom it answers, and how much it takes.
 
     Attributes:
-        host, port: where it listens; port 0 for any that is free.
-        party: whose users it answers, where each party of the deployment has its own.
-        tokens_file: lines of a name, a token of 32 characters or more and, if it ends, its last day (2027-01-31); the
-            file is readable by its owner alone, and is read again when it changes.
-        certificate_file, key_file: of the gateway itself, PEM: it speaks HTTPS.
-        client_ca_file: certificates of callers must be signed by one of these (mTLS).
-        allow_plaintext: whether requests and tokens may travel unencrypted from other machines, as behind a proxy.
-        cors_origins: web sites whose pages may call it, for instance https://shop.example; none by default.
-        body_bytes: the longest body.
+        host, port: the address on which it listens; port 0 means any free port.
+        party: the party whose users it answers, if each party of the deployment has its own.
+        tokens_file: each line has a name, a token of 32 characters or more and, optionally, its last day (2027-01-31).
+            Only the owner may read the file; it is read again when it changes.
+        certificate_file, key_file: the gateway's own certificate and key, PEM: it then uses HTTPS.
+        client_ca_file: the authorities that must have signed the certificates of callers (mTLS).
+        allow_plaintext: whether other machines may send requests and tokens unencrypted, as behind a proxy.
+        cors_origins: the origins whose pages may call it, for instance https://shop.example; none by default.
+        body_bytes: the largest body.
         batch_requests: the most requests in one batch.
-        requests_per_second, burst: of one caller: at this rate, and so many at once; each of a batch counts.
-        in_flight: the most requests under way, of all callers.
-        connections: the most at a time; further ones are closed.
-        unacknowledged: the most records that may await their acknowledgement.
-        idle_seconds: how long a connection may stay without a whole request.
-        read_seconds: how long a body may take, and the greeting of TLS.
-        answer_seconds: how long an answer of a learner, and an acknowledgement of the log, is waited for.
-        stop_seconds: how long requests under way may go on when the gateway is stopped.
+        requests_per_second, burst: the rate and the burst of one caller; each request of a batch counts.
+        in_flight: the most requests in progress, of all callers.
+        connections: the most open connections; further ones are closed.
+        unacknowledged: the most records that may wait for their acknowledgement.
+        idle_seconds: how long a connection may stay open without a whole request.
+        read_seconds: how long a body, or the TLS handshake, may take.
+        answer_seconds: how long to wait for a learner's answer, or for an acknowledgement of the log.
+        stop_seconds: how long requests in progress may go on when the gateway is stopped.
         remembered_events: the most events that are remembered.
         remember_seconds: how long an event is remembered; by default as long as learners wait for feedback.
-        baseline: the item that stands for a request's own baseline where it names none; a name that is no item yet
-            stands for nothing until it is one.
-        personalizer: how requests of the retired personaliser are read (`PersonalizerSettings`); it is not answered
-            without.
-        devices: how slots of devices are taken (`DevicesSettings`): then it answers those, and no applications.
+        baseline: the baseline of requests that name none; it has no effect while there is no item of this name.
+        personalizer: how requests of the retired personaliser are read (`PersonalizerSettings`); without it they are
+            not answered.
+        devices: how slots of devices are taken (`DevicesSettings`): the gateway then answers devices only.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -165,7 +164,7 @@ class GatewaySettings(BaseModel):
 
     @property
     def on_loopback(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Whether only this machine can reach the gateway."""
         return is_loopback(self.host)
 
     @property
@@ -178,12 +177,12 @@ class GatewaySettings(BaseModel):
         if self.remember_seconds is not None:
             return self.remember_seconds
         feedback = getattr(system.config, "feedback", None)
-        return float(getattr(feedback, "attribution_window_seconds", UNTOLD_WAIT_SECONDS))
+        return float(getattr(feedback, "attribution_window_seconds", DEFAULT_WAIT_SECONDS))
 
 
 @lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
-    """Whether a name or address is this machine's own, as it stands in a URL or a setting."""
+    """Whether a host name or address of a URL or a setting is loopback."""
     bare = host.strip("[]")
     try:
         return ipaddress.ip_address(bare).is_loopback
@@ -195,10 +194,11 @@ _PARTS: Mapping[str, type[BaseModel]] = {"personalizer": PersonalizerSettings, "
 
 
 def read_gateway(path: Path | None, environment: Mapping[str, str] = os.environ) -> GatewaySettings:
-    """Read the settings; without any the defaults hold.
+    """Read the settings; without a file the defaults apply.
 
     Raises:
-        ConfigurationError: the file is missing or not YAML; a value is impossible or unknown. Never repeats a value.
+        ConfigurationError: the file is missing or not YAML; a value is impossible or unknown. The message never repeats
+            a value.
     """
     values: dict[str, Any] = {} if path is None else dict(read_yaml(path))
     origin = dict.fromkeys(values, str(path))

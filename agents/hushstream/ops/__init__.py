@@ -1,1 +1,1 @@
-"""What an operator does with a deployment: its topics, copies of its logs, verify, dead letters, budget."""
+"""The operator's tools: topics, access rules, copies of the logs, verify, dead letters, budget, statement."""

@@ -1,4 +1,4 @@
-"""The connection of the operator's tools to a broker, and its refusals in one line."""
+"""Connects the operator's tools to a broker, and turns the broker's refusals into one-line errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ROLE = "operator"
 
 
 class BrokerRefused(HushstreamError):
-    """The broker answered with an error that is neither absence nor a missing right."""
+    """The broker answered with an error other than a missing access right."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Connection:
 
     Attributes:
         bootstrap: ``host:port`` of one or more brokers, separated by commas.
-        prefix: what the deployment's topic names begin with.
+        prefix: the prefix of the deployment's topic names.
         security: SASL and TLS.
         timeout_seconds: how long a broker may take to answer at first, and for one request.
     """
@@ -42,16 +42,16 @@ class Connection:
     timeout_seconds: float = 20.0
 
     def __post_init__(self) -> None:
-        """Refuse a connection that may not be made; see `Cluster.require_encryption`."""
+        """Refuse an unencrypted connection to another machine; see `Cluster.require_encryption`."""
         self.cluster.require_encryption()
 
     @property
     def cluster(self) -> Cluster:
-        """The cluster alone."""
+        """The cluster, without the prefix."""
         return Cluster(self.bootstrap, self.security)
 
     def settings(self) -> WorkerSettings:
-        """The same as a worker's settings, for what reads logs without a group; it writes no files."""
+        """Settings as for a worker, with which code can read logs without a group; it writes no files."""
         return WorkerSettings(
             bootstrap=self.bootstrap,
             role=_ROLE,
@@ -64,7 +64,7 @@ class Connection:
 
     @asynccontextmanager
     async def admin(self, doing: str) -> AsyncIterator[AIOKafkaAdminClient]:
-        """An admin client; errors become one-line errors that name what it was used for.
+        """Open an admin client; errors in the block become one-line errors that name the purpose ``doing``.
 
         Raises:
             BrokerUnreachable, AccessDenied, BrokerRefused: see `client_errors`.
@@ -88,7 +88,7 @@ async def client_errors(connection: Connection, doing: str) -> AsyncIterator[Non
 
     Raises:
         AccessDenied: an access rule forbids it.
-        BrokerUnreachable: nobody answers, or not in time.
+        BrokerUnreachable: no broker answers in time.
         BrokerRefused: the broker answered with another error.
     """
     try:
@@ -104,7 +104,7 @@ async def client_errors(connection: Connection, doing: str) -> AsyncIterator[Non
 
 
 def guard_code(doing: str, code: int, message: str | None, make: Callable[[int], Any]) -> None:
-    """Raise what an error code of a response stands for; 0 is fine.
+    """Raise the error for an error code in a response; 0 means success.
 
     Raises:
         AccessDenied, BrokerRefused: as in `client_errors`.

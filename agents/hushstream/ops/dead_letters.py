@@ -14,7 +14,7 @@ from hushstream.schemas.errors import HushstreamError
 
 
 class UnknownDeadLetter(HushstreamError):
-    """There is no dead letter of that record."""
+    """There is no dead letter for that record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +22,13 @@ class Letter:
     """One dead letter.
 
     Attributes:
-        zone, role: where the refused record stays, and who refused it.
+        zone, role: the zone of the refused record, and the role that refused it.
         reason: a code from the fixed lists of the codec and the roles.
-        topic, partition, offset, row: the refused record; row -1 stands for the whole of it.
-        digest: keyed digest of its bytes, in hex.
-        filed_in, filed_partition, filed_offset: where the dead letter itself is.
-        filed_ms: when, in log time.
-        times: how often it is there (sends are at least once).
+        topic, partition, offset, row: the refused record; row -1 means the whole record.
+        digest: the keyed digest of its bytes, in hexadecimal.
+        filed_in, filed_partition, filed_offset: topic, partition and offset of the dead letter itself.
+        filed_ms: the log time of the dead letter.
+        times: how often the dead letter is in the topic (it is sent at least once).
     """
 
     zone: str
@@ -84,10 +84,10 @@ def letters_of(system: System, zone: str) -> str:
 
 
 def read(logs: LogCopy, topics: Iterable[str]) -> tuple[Letter, ...]:
-    """All dead letters on some topics of a copy, by topic, partition and offset; repeats are counted in the first.
+    """Read all dead letters on some topics of a copy, by topic, partition and offset; a repeat only adds to ``times``.
 
     Raises:
-        HushstreamError: a record on a dead-letter topic is none.
+        HushstreamError: a record on a dead-letter topic is no dead letter.
     """
     letters: dict[tuple[str, int, bytes], Letter] = {}
     times: dict[tuple[str, int, bytes], int] = {}
@@ -114,11 +114,11 @@ def summarise(letters: Iterable[Letter]) -> tuple[Summary, ...]:
 
 
 def of_record(letters: Sequence[Letter], topic: str, partition: int, offset: int) -> tuple[Letter, ...]:
-    """The dead letters of one refused record, which may be several: one for each refused row of a batch.
+    """The dead letters of one refused record; for a batch there is one for each refused row.
 
     Args:
         letters: from `read`.
-        topic, partition, offset: of the refused record, as `summarise` gives them.
+        topic, partition, offset: the place of the refused record, as `summarise` gives it.
 
     Raises:
         UnknownDeadLetter: there is none.

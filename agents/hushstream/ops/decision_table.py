@@ -1,20 +1,20 @@
-"""A deployment's own log as a table of decisions, to judge another policy on it.
+"""Makes a table of decisions from a deployment's own log, to evaluate another policy on it.
 
-One row a decision that the model's answer made: what was known, which arm was shown, with which propensity, and what
-came of it. A row is taken where what it says is known and was drawn as it says:
+The table has one row for each decision that the model made: the context, the arm that was shown, its propensity, and
+the reward. Decisions are left out if their row would be wrong or biased:
 
-* answers to users of the hold-out and to those over quota are left out: no policy drew them;
-* so is a decision that was never shown, or in whose place another arm was on screen: the propensity is not that arm's.
-  Where an application shows some arms' answers less often than others', what is left is no longer what was drawn;
-* so is one whose reward could still come when the log ended, also where it had come: else early rewards would count
-  and late zeros would not.
+* Answers to users of the hold-out and to users over quota are left out: no policy drew them.
+* A decision that was never shown is left out, and one in whose place the application showed another arm: the propensity
+  is not that arm's. If an application shows the answers of some arms less often than others, the rest is biased.
+* A decision whose reward could still come when the log ended is left out, even if the reward has come. Otherwise early
+  rewards would count, and late zeros would not.
 
-Where items have names arms are items: all that there ever were, in the order in which they came, each under its id. A
-row of the catalogue had several of them in its time, so what a decision meant is told by the version that it was made
-under; its eligible ones are those that were on offer then. So are features of each item, where contexts have them:
-those of item n stand in the columns of n, and are 0 where a context gave none.
+If items have names, the arms of the table are all items that ever existed, in the order in which they were added,
+each under its id. A row of the catalogue held several items over time, so the catalogue version of a decision says
+which item the decision meant. Its eligible items are those that were on offer then. If contexts have features for each
+item, those of item n are in the columns of n; they are 0 if a context gave none.
 
-The table is exact content of persons: it belongs into the edge zone, where contexts and clicks are.
+The table is exact content of persons: keep it in the edge zone, where contexts and clicks are.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ from hushstream.schemas.errors import HushstreamError
 
 TABLE, MAPPING = "decisions.csv", "mapping.yaml"
 NOTICE = (
-    "INTERNAL, NOT PRIVATE: exact content of users of {deployment}. Keep it in the edge zone; what is computed of it "
-    "is as exact as it is."
+    "INTERNAL, NOT PRIVATE: exact content of users of {deployment}. Keep it in the edge zone; results computed from "
+    "it are not private either."
 )
 _FOLDER_MODE = 0o700
 _BETWEEN = ("|", "\x1f")
-"""What may stand between ids: the first that none of them has in it."""
+"""The possible separators between ids; the first one that no id contains is used."""
 
 
 class Context(NamedTuple):
-    """What was asked: in whose name (a running number), when, and of what."""
+    """A request: the user (as a running number), the time, the features, and the eligible arms."""
 
     user: int
     time_ms: int
@@ -72,7 +72,7 @@ class Context(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A decision: what was known, the answer, the arm on screen, and its reward."""
+    """A decision: the context, the answer, the arm on screen, and its reward."""
 
     context: Context
     answer: Answer
@@ -81,7 +81,7 @@ class Row(NamedTuple):
 
 
 class _Told(NamedTuple):
-    """What feedback said of an event: the arm on screen, and its reward."""
+    """The feedback on an event: the arm on screen, and its reward."""
 
     shown: int = NOT_SHOWN
     reward: float = 0.0
@@ -89,15 +89,15 @@ class _Told(NamedTuple):
 
 @dataclass(frozen=True)
 class DecisionTable:
-    """Decisions with what came of them.
+    """Decisions with their rewards.
 
     Attributes:
         rows: the decisions, in the order of their answers.
-        left_out: how many decisions are not among them, by reason.
-        arms: how many there are.
-        columns: names of a context's entries.
-        deployment: whose they are.
-        items: the id of each arm; None where items have no names.
+        left_out: how many decisions were left out, by reason.
+        arms: the number of arms.
+        columns: the names of a context's entries.
+        deployment: the name of the deployment.
+        items: the id of each arm; None if items have no names.
     """
 
     rows: Sequence[Row]
@@ -108,10 +108,10 @@ class DecisionTable:
     items: Sequence[str] | None = None
 
     def write(self, folder: Path) -> None:
-        """Write the table and the mapping that `hushstream evaluate` reads it by, for the owner alone.
+        """Write the table, and the mapping with which `hushstream evaluate` reads it; only the owner can read them.
 
         Raises:
-            HushstreamError: the folder is there already, or cannot be written.
+            HushstreamError: the folder exists already, or cannot be written.
         """
         try:
             folder.mkdir(mode=_FOLDER_MODE)
@@ -137,10 +137,10 @@ class DecisionTable:
 
     @cached_property
     def _between(self) -> str:
-        """What stands between eligible arms.
+        """The separator between eligible arms.
 
         Raises:
-            HushstreamError: ids have all that could in them.
+            HushstreamError: every possible separator occurs in an id.
         """
         for one in _BETWEEN:
             if not any(one in item for item in self.items or ()):
@@ -172,13 +172,13 @@ def decision_table(logs: LogCopy, system: System, party: str = "", in_shadow: bo
     """The decisions of a deployment, or of a party of it, in the order of their answers by partition.
 
     Args:
-        logs: with contexts, clicks and decisions from their beginning.
-        system: whose logs they are.
-        party: whose users, where each party has its own.
-        in_shadow: whether decisions count in whose place the application showed an arm of its own.
+        logs: a copy with contexts, clicks and decisions from their beginning.
+        system: the deployment.
+        party: the party whose users are meant, if each party has users of its own.
+        in_shadow: whether decisions count for which the application showed an arm of its own choice.
 
     Raises:
-        HushstreamError: applications do not ask this deployment for decisions, or it holds none that can be judged by.
+        HushstreamError: applications do not ask this deployment for decisions, or no decision can be used.
     """
     conversation = conversation_of(system, party)
     answers, rules = conversation.answers, system.requests
@@ -212,7 +212,7 @@ def decision_table(logs: LogCopy, system: System, party: str = "", in_shadow: bo
 
 
 def _items_of(rules: ContextRules, logs: LogCopy) -> _Items | _ItemsOfParties | None:
-    """What items are called; None where they have no names."""
+    """Read the items of the catalogues; None if items have no names."""
     if rules.catalogues:
         return _ItemsOfParties(rules.catalogues.values(), logs)
     if rules.catalogue is None:
@@ -221,10 +221,10 @@ def _items_of(rules: ContextRules, logs: LogCopy) -> _Items | _ItemsOfParties | 
 
 
 class _ItemsOfParties:
-    """Every item that any party ever had; each has its arm for good.
+    """All items that any party ever had; each item keeps its arm for ever.
 
     Attributes:
-        ids: in the order of arms.
+        ids: the ids, in the order of arms.
     """
 
     def __init__(self, catalogues: Iterable[CatalogueRules], logs: LogCopy) -> None:
@@ -245,13 +245,13 @@ class _ItemsOfParties:
         self._changes = sorted(changes, key=itemgetter(0))
         self._times_ms = [at_ms for at_ms, _, _ in self._changes]
         self._on_offer: dict[int, frozenset[int]] = {}
-        """The arms on offer after so many changes, as far as they were asked for."""
+        """The arms on offer, by the number of changes before; computed on demand."""
 
     def named(self, row: Row, position: int) -> Row:
-        """A decision with the numbers of items in place of arms; those count as eligible that were on offer then."""
+        """Replace arms by the numbers of items; only items on offer at that time are eligible."""
         mask = row.context.eligible
         asked = None if not mask else eligible_mask(mask, 8 * len(mask))
-        # What was shown was on offer by the model that decided, which may be older than the last change.
+        # The answered arm was on offer in the model that decided, which may be older than the last change.
         among = self._after(bisect_right(self._times_ms, row.context.time_ms)) | {row.answer.arm}
         eligible = sorted(self._numbers[arm] for arm in among if asked is None or asked[arm])
         answer = row.answer._replace(arm=self._numbers[row.answer.arm])
@@ -266,14 +266,14 @@ class _ItemsOfParties:
 
 
 class _Items:
-    """Every item that there ever was.
+    """All items that ever existed.
 
     Attributes:
-        ids: in the order in which they came.
+        ids: the ids, in the order in which they were added.
     """
 
     def __init__(self, rules: CatalogueRules, part: PartitionCopy, item_numbers: int | None) -> None:
-        """Read the catalogue's changes, from their beginning; so many numbers of a context are of each item."""
+        """Read the catalogue's changes from their beginning; a context has ``item_numbers`` numbers for each item."""
         self._item_numbers = item_numbers
         reader = ItemReader(rules)
         self._catalogue = reader.catalogue
@@ -290,7 +290,7 @@ class _Items:
         self._numbers = numbers
 
     def named(self, row: Row, position: int) -> Row:
-        """A decision with the numbers of items in place of rows, whose learner had read changes up to an offset."""
+        """Replace rows by the numbers of items; the learner that decided had read the changes up to an offset."""
         changes = bisect_right(self._highs, position)
         version = self._catalogue.rules.version_after(changes)
         offered, mask = self._offered[changes], row.context.eligible
@@ -312,7 +312,7 @@ class _Items:
 
 
 def _unfit(answer: Answer, context: Context | None, told: _Told, last_ms: int, in_shadow: bool) -> str | None:
-    """Why a decision has no row, if it has none."""
+    """Why a decision is left out; None if it gets a row."""
     if answer.policy != "model":
         return f"answered as {answer.policy}"
     if context is None:
@@ -327,7 +327,7 @@ def _unfit(answer: Answer, context: Context | None, told: _Told, last_ms: int, i
 def _contexts(
     part: PartitionCopy, topic: str, partition: int, rules: ContextRules, numbers: dict[str, int]
 ) -> dict[str, Context]:
-    """By event, the first context of each."""
+    """The first context of each event, by event id."""
     decoded = decode_checked(InputSlice(topic, partition, part.low, part.high, tuple(part.records)), rules)
     columns = decoded.columns
     found: dict[str, Context] = {}
@@ -340,7 +340,7 @@ def _contexts(
 
 
 def _features(rules: ContextRules, contexts: NDArray[Any]) -> NDArray[np.float32]:
-    """Contexts (n, d) as numbers: of declared features the cells of all blocks, each feature's share the same."""
+    """Turn contexts (n, d) into numbers; declared features become the cells of all blocks, with equal weights."""
     if rules.features is None:
         return np.asarray(contexts, dtype=np.float32)
     schema = rules.features
@@ -351,7 +351,7 @@ def _features(rules: ContextRules, contexts: NDArray[Any]) -> NDArray[np.float32
 
 
 def _feedback(part: PartitionCopy, contexts: Mapping[str, Context], wait_ms: int) -> dict[str, _Told]:
-    """By event, what its own user's feedback says that came within the wait; the first of each kind stands."""
+    """The feedback on each event that came within ``wait_ms``; the first record of each kind counts."""
     columns = gather_feedback(part.records)
     found: dict[str, _Told] = {}
     rewarded: set[str] = set()
@@ -370,7 +370,7 @@ def _feedback(part: PartitionCopy, contexts: Mapping[str, Context], wait_ms: int
 
 
 def _answers(part: PartitionCopy) -> Iterator[tuple[Answer, int]]:
-    """Each answer, and up to which offset its learner had read the catalogue."""
+    """Yield each answer, with the offset up to which its learner had read the catalogue."""
     reader = DecisionReader()
     for record in part.records:
         for head, answers in reader.read(record.offset, record.value):
@@ -378,12 +378,12 @@ def _answers(part: PartitionCopy) -> Iterator[tuple[Answer, int]]:
 
 
 def _wait_ms(system: System) -> int:
-    """How long a reward can count: the attribution window, and where rows leave together twice the span of those."""
+    """How long a reward can count: the attribution window, or twice the settle span if that is longer."""
     config = system.config
     window = float(getattr(getattr(config, "feedback", None), "attribution_window_seconds", 0.0))
     return round(1000 * max(window, 2 * float(getattr(config, "settle_seconds", 0.0))))
 
 
 def _owned(path: Path) -> int:
-    """A new file that its owner alone can read."""
+    """Create a file that only its owner can read."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)

@@ -1,8 +1,8 @@
 """Exporting a deployment's logs into files, and reading such an export back.
 
-An export is a folder with one file a partition (`hushstream.ops.partition_file`) and ``manifest.json``, which is
-written last: a folder without it is not an export. It holds everything, what users do in clear included; the
-folder and its files can be read by their owner alone, and the manifest says why.
+An export is a folder with one file for each partition (`hushstream.ops.partition_file`) and ``manifest.json``, which is
+written last: a folder without it is not an export. It holds everything, also what users do, in clear. So only the owner
+can read the folder and its files, and the manifest says why.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from typing import Any
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.records import TopicPartition
 from hushstream.ops.connection import Connection
-from hushstream.ops.live import Quiet, open_logs
+from hushstream.ops.live import Pause, open_logs
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.ops.partition_file import FILE_MODE, DamagedExport, PartitionWriter, Written, open_partition
 from hushstream.schemas.errors import HushstreamError
 
 MANIFEST = "manifest.json"
-_NOTICE = "Its files are readable by their owner alone; keep it that way, and delete it when it is no longer needed."
+_NOTICE = "Only the owner can read its files; keep it that way, and delete the folder when it is no longer needed."
 
 _FORMAT, _VERSION = "hushstream-export", 1
 _FOLDER_MODE = 0o700
 
 
 class ExportRefused(HushstreamError):
-    """The folder cannot take an export."""
+    """An export cannot be written to the folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedPartition:
-    """One line of the manifest."""
+    """The manifest's entry for one partition."""
 
     topic: str
     partition: int
@@ -51,14 +51,14 @@ class ExportedPartition:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What an export holds.
+    """The content of ``manifest.json``.
 
     Attributes:
-        deployment, config_digest: whose logs they are.
-        counts: the deployment's partitions by topic.
-        quiet: see `LogCopy.quiet`.
-        partitions: one line a file.
-        notice: that the files hold private data.
+        deployment, config_digest: the deployment whose logs were exported.
+        counts: the number of the deployment's partitions, by topic.
+        quiet: `LogCopy.consistent`, under the name that it has in the file.
+        partitions: one entry for each file.
+        notice: a warning that the files hold private data.
     """
 
     deployment: str
@@ -70,16 +70,16 @@ class Manifest:
 
     @property
     def records(self) -> int:
-        """How many records there are in all."""
+        """The number of records in all files."""
         return sum(part.records for part in self.partitions)
 
     def as_json(self) -> dict[str, Any]:
-        """What ``manifest.json`` says."""
+        """The plain values of ``manifest.json``."""
         return {"format": _FORMAT, "version": _VERSION, **asdict(self)}
 
 
 def held_in_clear(system: System) -> str:
-    """What an export of all topics holds in clear, in words."""
+    """Say in words what an export of all topics holds in clear."""
     named = [topic.name for topic in system.topics if topic.names_users]
     if not named:
         return "what each zone keeps from the others in clear"
@@ -102,7 +102,7 @@ async def export_async(
     system: System,
     directory: Path,
     topics: Collection[str] | None = None,
-    quiet: Quiet | None = None,
+    pause: Pause | None = None,
     until: Mapping[TopicPartition, int] | None = None,
 ) -> Manifest:
     """Write a deployment's topics, up to the ends seen at the start, into a new folder.
@@ -112,15 +112,15 @@ async def export_async(
         system: the deployment.
         directory: a folder that does not exist yet, or is empty.
         topics: the topics to write; None for all.
-        quiet: how long to wait for a moment in which nobody writes.
-        until: the partitions to write, each up to below an offset; None for all that the topics have, whole.
+        pause: how long to wait for a moment in which nobody writes.
+        until: the partitions to write, each with the offset before which to stop; None writes all of them, to the end.
 
     Raises:
-        ExportRefused: the folder holds something, or cannot be made.
+        ExportRefused: the folder is not empty, or cannot be created.
         HushstreamError: the topics cannot be read (`open_logs`).
     """
     counts = system.partitions
-    async with open_logs(connection, counts, topics, quiet) as logs:
+    async with open_logs(connection, counts, topics, pause) as logs:
         _prepare(directory)
         lines = []
         for source, (low, high) in _bounds(logs.cut.bounds, until).items():
@@ -128,7 +128,7 @@ async def export_async(
                 async for portion in logs.records(source, high):
                     writer.add(portion)
                 lines.append(_line(source, low, high, writer.finish()))
-        return _finish(directory, system, counts, logs.cut.quiet, lines)
+        return _finish(directory, system, counts, logs.cut.consistent, lines)
 
 
 def _bounds(
@@ -143,7 +143,7 @@ def export_copy(copy: LogCopy, system: System, directory: Path) -> Manifest:
     """Write a copy into a new folder.
 
     Raises:
-        ExportRefused: the folder holds something, or cannot be made.
+        ExportRefused: the folder is not empty, or cannot be created.
     """
     counts = system.partitions
     declared = ((topic, partition) for topic, count in counts.items() for partition in range(count))
@@ -154,14 +154,14 @@ def export_copy(copy: LogCopy, system: System, directory: Path) -> Manifest:
         with _writing(directory), PartitionWriter(directory / _file(source), source, part.low, part.high) as writer:
             writer.add(part.records)
             lines.append(_line(source, part.low, part.high, writer.finish()))
-    return _finish(directory, system, counts, copy.quiet, lines)
+    return _finish(directory, system, counts, copy.consistent, lines)
 
 
 def open_export(directory: Path) -> LogCopy:
-    """A view of an export; its records are read from disk when they are asked for.
+    """Open an export; its records are read from disk on demand.
 
     Raises:
-        DamagedExport: the folder is not a complete export, or a file of it is not what was written.
+        DamagedExport: the folder is not a complete export, or a file of it was changed.
     """
     manifest = read_manifest(directory)
     parts: dict[TopicPartition, PartitionCopy] = {}
@@ -175,7 +175,7 @@ def open_export(directory: Path) -> LogCopy:
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """What an export says of itself.
+    """Read the manifest of an export.
 
     Raises:
         DamagedExport: there is no readable manifest of this format.
@@ -195,7 +195,7 @@ def read_manifest(directory: Path) -> Manifest:
 
 @contextmanager
 def _writing(directory: Path) -> Iterator[None]:
-    """Say in one line that the folder cannot be written to; errors of the network are not meant."""
+    """Turn an error of the disk into `ExportRefused`; errors of the network pass through."""
     try:
         yield
     except (ConnectionError, TimeoutError):
@@ -221,10 +221,10 @@ def _line(source: TopicPartition, low: int, high: int, written: Written) -> Expo
 
 
 def _finish(
-    directory: Path, system: System, counts: Mapping[str, int], quiet: bool, lines: Iterable[ExportedPartition]
+    directory: Path, system: System, counts: Mapping[str, int], consistent: bool, lines: Iterable[ExportedPartition]
 ) -> Manifest:
     notice = f"This folder holds {held_in_clear(system)}, and what follows from it. {_NOTICE}"
-    manifest = Manifest(system.config.deployment, system.digest.hex(), counts, quiet, tuple(lines), notice)
+    manifest = Manifest(system.config.deployment, system.digest.hex(), counts, consistent, tuple(lines), notice)
     with _writing(directory):
         handle = os.open(directory / MANIFEST, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
         with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -1,13 +1,13 @@
-"""Erasing one user: a tombstone that the learner folds, what stays and why, and exports without their records.
+"""Erases one user: writes a tombstone that the learner folds, says what stays and why, and rewrites exports.
 
-The tombstone is a record among what applications ask, in each partition that may hold records of the user
-(`Erasure.homes`). So the erasure has its place in the log: a learner that replays it gives up the same state at the
-same moment, and `verify` finds what it published equal for as long as retention keeps the inputs. Nothing here prints
+The tombstone is a record on the topic of requests, in each partition that may hold records of the user
+(`Erasure.homes`). So the erasure has a place in the log: a learner that replays the log drops the same state at the
+same record, and `verify` can recompute the published records as long as retention keeps the inputs. Nothing here prints
 the user's name.
 
-Where a counter is trusted with rewards in clear, the learner passes the tombstone on to it. What a counter, or
-a learner with counters, holds of the user goes, and their noised sums are never released again: under the noise of
-before, sums without what was erased would tell it by a subtraction.
+If a counter is trusted with rewards in clear, the learner passes the tombstone on to it. The counter, or a learner with
+counters, drops the user's data, and never releases sums that contained it again. With the same noise, sums without the
+erased data would show this data by subtraction.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
 from hushstream.schemas.topics import Topic
 
 ERASED = b""
-"""In place of a record's value where it was erased; its offset and log time stay."""
+"""The value of an erased record; its offset and log time stay."""
 
 _LOOK_SECONDS = 10.0
 _DAY_MS = 24 * 60 * 60 * 1000
@@ -47,17 +47,17 @@ _EVER_MS = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """An erasure.
+    """The result of an erasure.
 
     Attributes:
-        deployment: where.
-        topic: where the tombstones are.
-        places: (partition, offset) of each: one in every partition that may hold records of the user.
-        role: which reads it.
-        folded: whether the role was seen to have folded them; None where applications cannot see that.
+        deployment: the name of the deployment.
+        topic: the topic of the tombstones.
+        places: (partition, offset) of each tombstone: one in every partition that may hold records of the user.
+        role: the role that reads them.
+        folded: whether the role is known to have folded them; None if applications cannot see that.
         stays: what is not erased, and why.
-        waits: what is gone only later, and when.
-        known: whether a record that is kept names the user; None where that was not looked up, or may not be.
+        waits: what is deleted only later, and when.
+        known: whether a kept record names the user; None if nobody looked, or if this account may not look.
     """
 
     deployment: str
@@ -74,13 +74,12 @@ class Forgotten:
         return asdict(self)
 
     def as_text(self) -> str:
-        """One line a fact."""
+        """The facts, one in each line."""
         places = ", ".join(f"{self.topic}/{partition} offset {offset}" for partition, offset in self.places)
         lines = [f"forget {self.deployment}: tombstone at {places}; {self._done()}"]
         if self.known is False:
             lines.append(
-                f"  nobody of that name is in the records on {self.topic} that are kept: is it spelled as the "
-                f"application spells it?"
+                f"  no record on {self.topic} names this user: is the name spelled as the application spells it?"
             )
         lines += [f"  stays: {fact}" for fact in self.stays]
         lines += [f"  waits: {fact}" for fact in self.waits]
@@ -88,7 +87,7 @@ class Forgotten:
 
     def _done(self) -> str:
         if self.folded is None:
-            return f"whether the {self.role} has folded it is for its own zone to see"
+            return f"only the zone of the {self.role} can see whether it has been folded"
         return f"the {self.role} has dropped the user's state" if self.folded else f"no {self.role} has folded it yet"
 
 
@@ -103,7 +102,7 @@ def forget(connection: Connection, system: System, user: str, wait_seconds: floa
 async def _forget_and_look(
     log: EventLog, connection: Connection, system: System, user: str, wait_seconds: float, party: str
 ) -> Forgotten:
-    """The tombstone comes first: looking for the user's records may take long, and not every account may."""
+    """Write the tombstones first, then look for records of the user: that may take long, or be forbidden."""
     done = await forget_async(log, system, user, wait_seconds, party)
     try:
         async with asyncio.timeout(max(wait_seconds, _LOOK_SECONDS)):
@@ -113,7 +112,7 @@ async def _forget_and_look(
 
 
 async def _is_known(connection: Connection, system: System, user: str, done: Forgotten) -> bool:
-    """Whether a record in the places of the tombstones names the user."""
+    """Whether a record in the partitions of the tombstones names the user."""
     async with open_logs(connection, {done.topic: system.partitions[done.topic]}) as logs:
         for partition, _ in done.places:
             async for portion in logs.records((done.topic, partition)):
@@ -123,17 +122,17 @@ async def _is_known(connection: Connection, system: System, user: str, done: For
 
 
 async def forget_async(log: EventLog, system: System, user: str, wait_seconds: float, party: str = "") -> Forgotten:
-    """Append the tombstones of a user, and wait until who reads them has folded them, where applications see that.
+    """Append the tombstones of a user, and wait until the role has folded them, if applications can see that.
 
     Args:
         log: the deployment's log, not started.
         system: the deployment.
-        user: the account to erase, whether it is known or not.
+        user: the account to erase, known or not.
         wait_seconds: how long to wait.
-        party: whose account it is, where each party of the deployment has users of its own.
+        party: the party of the account, if each party of the deployment has users of its own.
 
     Raises:
-        HushstreamError: no user's name, or the log refuses.
+        HushstreamError: the user's name is not valid, or the log refuses the record.
     """
     _require_user(user)
     _require_learners(system)
@@ -158,7 +157,7 @@ async def forget_async(log: EventLog, system: System, user: str, wait_seconds: f
 
 
 class _Waiting:
-    """For tombstones to be folded: how far each partition was seen to have come, and how far it must."""
+    """Waits for tombstones to be folded: keeps how far each partition has read, and how far it must read."""
 
     def __init__(self) -> None:
         self.folded = asyncio.Event()
@@ -187,7 +186,7 @@ def _require_learners(system: System) -> None:
 
 
 def what_waits(system: System, party: str = "") -> tuple[str, ...]:
-    """What is gone only after a while."""
+    """The data of a user that is deleted only later."""
     kept = {topic.name: (topic.retention_ms or 0) / _DAY_MS for topic in _naming(system, party)}
     requests = conversation_of(system, party).requests
     return (
@@ -202,20 +201,20 @@ def what_waits(system: System, party: str = "") -> tuple[str, ...]:
 
 
 def _naming(system: System, party: str) -> list[Topic]:
-    """The topics whose records name users: those of one party, where each has users of its own."""
+    """The topics whose records name users; those of one party, if each party has users of its own."""
     return [topic for topic in system.topics if topic.names_users and topic.party == party]
 
 
 def erase_export(directory: Path, system: System, user: str, party: str = "") -> int:
-    """Replace every record of an export that names a user, batches that do included; returns how many.
+    """Erase every record of an export that names a user, also batches that contain the user; returns how many.
 
-    Only what has a log time up to that of their last tombstone: what came since is of an account that they began again,
-    and goes with a tombstone of its own. Published states, which say of nobody whom they hold, are all replaced, and
-    not counted. The tombstone stays: it is what tells `verify` an erasure from a change.
+    Only records up to the log time of the user's last tombstone are erased: later records belong to an account that the
+    user began again, and need a tombstone of their own. All published states are erased, too, as nobody can see whom
+    they contain; they are not counted. The tombstone stays: by it `verify` tells an erasure from a change.
 
     Raises:
-        DamagedExport: not a complete export.
-        ExportRefused: it holds no tombstone of this user, or cannot be written.
+        DamagedExport: the folder is not a complete export.
+        ExportRefused: the export holds no tombstone of this user, or cannot be written.
     """
     _require_user(user)
     logs = open_export(directory)
@@ -228,7 +227,7 @@ def erase_export(directory: Path, system: System, user: str, party: str = "") ->
     passed_on = system.erasure.passed_on
     named = [topic.name for topic in _naming(system, party)]
     last_of = {name: _EVER_MS if name in passed_on else until_ms for name in named}
-    # A sealed state names nobody, and may hold this user: no state of the export is kept.
+    # A sealed state does not show whom it contains, so no state of the export is kept.
     states = {topic.name for topic in system.topics if topic.holds_state and topic.party in ("", party)}
     erased: dict[TopicPartition, PartitionCopy] = {}
     number = 0
@@ -239,12 +238,12 @@ def erase_export(directory: Path, system: System, user: str, party: str = "") ->
         if source[0] in states:
             records = [record._replace(value=ERASED) for record in part.records]
         erased[source] = PartitionCopy(part.low, part.high, records)
-    _replace(directory, LogCopy(erased, logs.quiet), system)
+    _replace(directory, LogCopy(erased, logs.consistent), system)
     return number
 
 
 def _replace(directory: Path, logs: LogCopy, system: System) -> None:
-    """Write the new export beside the old one, then put it in its place."""
+    """Write the new export beside the old one, then replace the old one by it."""
     fresh, old = (directory.with_name(f"{directory.name}.{suffix}") for suffix in ("erasing", "erased"))
     try:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -261,7 +260,7 @@ def _without(record: InputRecord, user: str, system: System) -> InputRecord:
 
 
 def _names(record: InputRecord, user: str, system: System) -> bool:
-    """Whether a record is of this user; a tombstone is of nobody."""
+    """Whether a record names this user; a tombstone does not count."""
     try:
         name, fields = codec.decode(record.value)
     except CodecError:
@@ -278,7 +277,7 @@ def _is_tombstone(record: InputRecord, user: str) -> bool:
 
 
 def _read_to(value: bytes, topic: str) -> int:
-    """How far a journal record covers a topic; 0 for what is none."""
+    """The offset up to which a journal record covers a topic; 0 for any other record."""
     try:
         _, fields = codec.decode(value)
     except CodecError:

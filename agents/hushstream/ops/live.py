@@ -1,4 +1,4 @@
-"""Reading the logs of a running deployment, without a consumer group and to one stated end."""
+"""Reads the logs of a running deployment, without a consumer group, up to ends that are fixed at the start."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ class Cut:
 
     Attributes:
         bounds: ``(low, high)`` by partition.
-        quiet: nothing was written between two looks at all ends, so that they belong to one moment.
+        consistent: whether nothing was written between two reads of all ends, so that they belong to one moment.
     """
 
     bounds: Mapping[TopicPartition, tuple[int, int]]
-    quiet: bool
+    consistent: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Quiet:
-    """How long to wait for a moment in which nobody writes, and how long such a moment lasts."""
+class Pause:
+    """How long a pause without any write must be, for the ends of logs to fit together, and how long to wait for it."""
 
     moment_seconds: float = 0.3
     within_seconds: float = 3.0
 
 
 class LiveLogs:
-    """An open view of some topics of a deployment up to a fixed end; made by `open_logs`."""
+    """An open view of some topics of a deployment up to fixed ends; made by `open_logs`."""
 
     def __init__(self, reader: LogReader, cut: Cut) -> None:
         """View ``cut`` through a started reader."""
@@ -50,7 +50,7 @@ class LiveLogs:
         self.cut = cut
 
     async def records(self, source: TopicPartition, before: int | None = None) -> AsyncIterator[list[InputRecord]]:
-        """The records of one partition, in portions; those below an offset, if one is given."""
+        """Yield the records of one partition in portions; if an offset is given, only those below it."""
         low, high = self.cut.bounds[source]
         high = high if before is None else before
         self._reader.open({source: low})
@@ -58,7 +58,7 @@ class LiveLogs:
             yield await self._reader.read(source, start, min(high, start + _OFFSETS_AT_ONCE))
 
     async def copy(self, progress: Progress = unreported) -> LogCopy:
-        """All of it in memory; ``progress`` is told how many offsets were read."""
+        """Read everything into memory; ``progress`` gets the number of offsets that were read."""
         steps = Steps(progress, sum(high - low for low, high in self.cut.bounds.values()), "reading the logs")
         parts = {}
         for source, (low, high) in self.cut.bounds.items():
@@ -67,20 +67,20 @@ class LiveLogs:
                 records += portion
                 steps.step(min(_OFFSETS_AT_ONCE, before + high - low - steps.done))
             parts[source] = PartitionCopy(low, high, records)
-        return LogCopy(parts, self.cut.quiet)
+        return LogCopy(parts, self.cut.consistent)
 
 
 @asynccontextmanager
 async def open_logs(
-    connection: Connection, counts: Mapping[str, int], topics: Collection[str] | None = None, quiet: Quiet | None = None
+    connection: Connection, counts: Mapping[str, int], topics: Collection[str] | None = None, pause: Pause | None = None
 ) -> AsyncIterator[LiveLogs]:
-    """Look at a deployment's logs up to where they end now.
+    """Open a deployment's logs up to their current ends.
 
     Args:
         connection: where the deployment is.
-        counts: its partitions by logical topic (`System.partitions`).
-        topics: the topics to look at; None for all of them.
-        quiet: how long to wait for a quiet moment.
+        counts: the number of its partitions by logical topic (`System.partitions`).
+        topics: the topics to open; None for all of them.
+        pause: how long to wait for a moment in which nobody writes.
 
     Raises:
         TopicMissing, PartitionCountWrong: the topics are not as the deployment's configuration says.
@@ -92,21 +92,21 @@ async def open_logs(
         async with asyncio.timeout(connection.timeout_seconds):
             await _require(connection, wanted)
         async with LogReader(connection.settings()) as reader:
-            yield LiveLogs(reader, await _cut(reader, sources, quiet or Quiet()))
+            yield LiveLogs(reader, await _cut(reader, sources, pause or Pause()))
 
 
 async def copy_async(
     connection: Connection,
     counts: Mapping[str, int],
     topics: Collection[str] | None = None,
-    quiet: Quiet | None = None,
+    pause: Pause | None = None,
     progress: Progress = unreported,
 ) -> LogCopy:
-    """Copy topics into memory; for logs that do not fit, export them and open the export.
+    """Copy topics into memory; if the logs do not fit, export them and open the export.
 
-    Arguments and errors are those of `open_logs`; ``progress`` is told how many offsets were read.
+    Arguments and errors are those of `open_logs`; ``progress`` gets the number of offsets that were read.
     """
-    async with open_logs(connection, counts, topics, quiet) as logs:
+    async with open_logs(connection, counts, topics, pause) as logs:
         return await logs.copy(progress)
 
 
@@ -130,12 +130,12 @@ async def _require(connection: Connection, counts: Mapping[str, int]) -> None:
             raise PartitionCountWrong(f"{_DOING}: topic {name}: expected {count} partitions, found {found[topic]}")
 
 
-async def _cut(reader: LogReader, sources: Collection[TopicPartition], quiet: Quiet) -> Cut:
+async def _cut(reader: LogReader, sources: Collection[TopicPartition], pause: Pause) -> Cut:
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + quiet.within_seconds
+    deadline = loop.time() + pause.within_seconds
     ends = await reader.end_offsets(sources)
     while True:
-        await asyncio.sleep(quiet.moment_seconds)
+        await asyncio.sleep(pause.moment_seconds)
         before, ends = ends, await reader.end_offsets(sources)
         still = before == ends
         if still or loop.time() > deadline:

@@ -22,12 +22,12 @@ class HoldsPartitions(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PartitionCopy:
-    """One partition: its records with ``low <= offset < high``.
+    """A copy of one partition: its records with ``low <= offset < high``.
 
     Attributes:
-        low: where the log began (above 0 when retention has taken what was before).
+        low: the first offset of the log (above 0 if retention has deleted earlier records).
         high: the offset that the next record would have got.
-        records: in offset order; offsets may have holes.
+        records: the records in offset order; offsets may have gaps.
     """
 
     low: int
@@ -39,7 +39,7 @@ class PartitionCopy:
         return self.records[self.place(low) : self.place(high)]
 
     def place(self, offset: int) -> int:
-        """How many records lie below an offset."""
+        """The number of records below an offset."""
         return bisect_left(self.records, offset, key=_offset)
 
 
@@ -52,16 +52,16 @@ class LogCopy:
 
     Attributes:
         parts: the partitions that were copied; one that never held a record may be missing.
-        quiet: nothing was written while the copy's ends were taken, so that they belong to one moment. In
-            a copy of a busy deployment a journal may name inputs beyond the copy's end, or outputs may
-            still be on their way.
+        consistent: whether nothing was written while the ends of the logs were read, so that they belong to one moment.
+            In a copy of a busy deployment a journal may name inputs beyond the copy's end, or outputs may still be in
+            flight.
     """
 
     parts: Mapping[TopicPartition, PartitionCopy]
-    quiet: bool = True
+    consistent: bool = True
 
     def part(self, source: TopicPartition) -> PartitionCopy:
-        """One partition; empty when the copy has none of it."""
+        """One partition; an empty one if the copy does not have it."""
         return self.parts.get(source, _EMPTY)
 
     def of_topic(self, topic: str) -> list[tuple[int, PartitionCopy]]:
@@ -70,12 +70,12 @@ class LogCopy:
 
     @classmethod
     def of(cls, log: HoldsPartitions) -> LogCopy:
-        """A view of a log in memory (its records are shared, not copied)."""
+        """Make a view of a log in memory; the records are shared, not copied."""
         return cls({source: whole(records) for source, records in log.partitions()})
 
 
 def whole(records: Sequence[InputRecord]) -> PartitionCopy:
-    """A partition that nothing was taken from: it begins at offset 0 and ends behind its last record."""
+    """Make a complete partition: it begins at offset 0 and ends after its last record."""
     return PartitionCopy(0, records[-1].offset + 1 if records else 0, records)
 
 

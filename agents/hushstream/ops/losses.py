@@ -1,9 +1,9 @@
-"""What operators of a deployment have accepted to lose (`--accept-loss`), and what that changes of its promises.
+"""Lists the losses that operators of a deployment have accepted (`--accept-loss`), and how they change its guarantee.
 
-There are two kinds. Input that was deleted before it was folded: a note in the role's journal says which
-(`hushstream.engine.journal.notes`). Nothing was released from it, so the privacy guarantee is unchanged, and figures
-lack it. A journal that was refused and gone on with all the same: a mark says so (`hushstream.engine.journal.marks`).
-What was released from the lost records stands, so people in them pay once more, which the guarantee does not hold.
+There are two kinds. Input may be deleted before it was folded: then a note in the role's journal says which input
+(`hushstream.engine.journal.notes`). Nothing was released from it, so the guarantee does not change, but counts lack it.
+Or a worker may go on with a refused journal: then a mark says so (`hushstream.engine.journal.marks`). The releases from
+the lost records remain, so the persons in these records are charged once more, which the guarantee does not include.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _AT_ONCE = 512
 
 @dataclass(frozen=True, slots=True)
 class LostInput:
-    """Input that a role went on without.
+    """Input whose loss an operator has accepted.
 
     Attributes:
-        role, home: whose journal holds the note.
-        note: what was lost.
-        tombstones: whether erasures are written to the topic.
-        checked: whether the note was found to be under a key of the zone; else the key was not at hand.
+        role, home: the role and home partition whose journal holds the note.
+        note: the lost input.
+        tombstones: whether the topic is one to which tombstones are written.
+        checked: whether the note is known to be under a key of the zone; otherwise the key was not given.
     """
 
     role: str
@@ -48,12 +48,12 @@ class LostInput:
     checked: bool
 
     def as_text(self) -> str:
-        """One sentence on what is lost, and what lacks it."""
+        """Say what is lost, and which results lack it."""
         erasures = " Erasures among them were not carried out: send them again (`hushstream forget`)." * self.tombstones
         return (
             f"{self.role} {self.home} went on without {in_words(self.note)}. The privacy guarantee is unchanged: "
-            f"nothing was released from them. What the {self.role} and the roles behind it decided, counted and "
-            f"released, the lift among it, lacks them.{erasures}{_unchecked(self.checked)}"
+            f"nothing was released from them. Decisions, counts and releases of the {self.role} and the roles after "
+            f"it, with the lift, lack them.{erasures}{_unchecked(self.checked)}"
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -66,12 +66,12 @@ class LostInput:
 
 @dataclass(frozen=True, slots=True)
 class LostJournal:
-    """A journal that a role went on with by an operator's word: it was refused, or its marks were lost.
+    """A journal that an operator has accepted although it was refused, or its marks were lost.
 
     Attributes:
-        role, home: whose journal.
-        generation: how many operators' words there were up to this one.
-        checked: whether the mark was found to be under a key of the zone; else the key was not at hand.
+        role, home: the role and home partition of the journal.
+        generation: the number of acceptances up to this one.
+        checked: whether the mark is known to be under a key of the zone; otherwise the key was not given.
     """
 
     role: str
@@ -80,11 +80,11 @@ class LostJournal:
     checked: bool
 
     def as_text(self) -> str:
-        """One sentence on what is lost, and what it costs."""
+        """Say what is lost, and what it costs."""
         return (
             f"{self.role} {self.home} went on with a journal that was refused, or whose marks were lost (word "
-            f"{self.generation}). This changes the guarantee: what was released from lost records stands, and whoever "
-            f"it was about may pay the stated price once more.{_unchecked(self.checked)}"
+            f"{self.generation}). This changes the guarantee: releases from lost records remain, and the persons in "
+            f"them may be charged the stated price once more.{_unchecked(self.checked)}"
         )
 
     def as_json(self) -> dict[str, Any]:
@@ -97,21 +97,21 @@ class LostJournal:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedLosses:
-    """All of them that the logs still hold.
+    """The accepted losses that the logs still show.
 
     Attributes:
-        found: in the order of roles and home partitions; journals before inputs.
-        begun_later: journals whose first records were deleted (`topics trim`), with the notes among them.
+        found: the losses in the order of roles and home partitions; journals before inputs.
+        begun_later: journals whose first records, and the notes among them, were deleted (`topics trim`).
     """
 
     found: tuple[LostInput | LostJournal, ...]
     begun_later: tuple[str, ...] = ()
 
     def as_lines(self) -> list[str]:
-        """A line a loss; one that says so where there is none."""
+        """One line for each loss; without any loss, one line that says so."""
         lines = [loss.as_text() for loss in self.found] or ["none was found"]
         if self.begun_later:
-            lines.append(f"not looked through, as they begin later: {', '.join(self.begun_later)}")
+            lines.append(f"not completely searched, as their first records were deleted: {', '.join(self.begun_later)}")
         return lines
 
     def as_json(self) -> dict[str, Any]:
@@ -120,14 +120,14 @@ class AcceptedLosses:
 
 
 def _unchecked(checked: bool) -> str:
-    return "" if checked else " (not checked: the key of its zone is not at hand)"
+    return "" if checked else " (not checked: the key of its zone was not given)"
 
 
 def accepted_losses(connection: Connection, system: System, keys: KeySource) -> AcceptedLosses:
     """Look for accepted losses in the journals and marks of all roles.
 
-    A note or mark under none of the zone's keys is nobody's, and left out. Where the zone's key is not at hand it is
-    shown, and said to be unchecked.
+    A note or mark under none of the zone's keys is foreign, and left out. If the zone's key was not given, it is listed
+    as not checked.
 
     Raises:
         HushstreamError: the topics cannot be read, or a key file cannot be used.
@@ -136,7 +136,7 @@ def accepted_losses(connection: Connection, system: System, keys: KeySource) -> 
 
 
 async def accepted_losses_async(connection: Connection, system: System, keys: KeySource) -> AcceptedLosses:
-    """The same within an event loop."""
+    """Do what `accepted_losses` does, within an event loop."""
     found: list[LostInput | LostJournal] = []
     begun_later = []
     async with client_errors(connection, "read logs"), LogReader(connection.settings()) as reader:
@@ -159,9 +159,9 @@ async def _inputs(reader: LogReader, role: Role, home: int, system: System, keys
     async for value in _values(reader, (role.journal, home)):
         note = None if seal is None else seal.unpack(value)
         checked = note is not None
-        # Notes are under the storage key where there is one: without its file nobody can say that a note is forged.
+        # A zone with a storage key seals notes under it: without its file we cannot say whether a note is forged.
         note = note if note is not None or all_keys else read_without_key(value, *place)
-        # A retried send lands twice; the loss is one.
+        # A retried send may have written the note twice: count the loss once.
         if note is not None and note.kind == LOST:
             notes[note] = LostInput(role.name, home, note, topic_of(system, note.source[0]).tombstones, checked)
     return list(notes.values())
@@ -180,7 +180,7 @@ async def _journals(reader: LogReader, role: Role, home: int, system: System, ke
             _, fields = codec.decode(value, frozenset({"ReleaseMark"}))
             named = (fields["deployment"], fields["role"], fields["partition"])
             if fields["accepted"] and named == place:
-                # One under a destroyed key opens as None; a later one of its generation stands beside it.
+                # A mark under a destroyed key cannot be opened; a later mark of its generation can.
                 generations |= {fields["generation"]} if seal is None or seal.unpack(value) is not None else set()
         except (CodecError, MarkUnreadable):
             continue
@@ -188,7 +188,7 @@ async def _journals(reader: LogReader, role: Role, home: int, system: System, ke
 
 
 def _at_hand(zones: Iterable[str], keys: KeySource) -> bool:
-    """Whether the key files of these zones are there."""
+    """Whether the key files of these zones were given."""
     if keys.seed is not None:
         return True
     return all(keys.folder is not None and key_path(keys.folder, zone).exists() for zone in zones)

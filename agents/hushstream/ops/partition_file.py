@@ -8,8 +8,8 @@ Layout, all numbers little-endian::
     end      i64 -1, u64 number of records
     digest   32 bytes of BLAKE2b over everything before
 
-The digest finds damage (a cut, a bad disk). It has no key: a change that somebody made on purpose is found by
-`hushstream.ops.check.verify`, not by reading.
+The digest finds damage, such as a truncated file or a bad disk. It has no key, so it does not find deliberate changes;
+`hushstream.ops.check.verify` does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hushstream.ops.log_copy import PartitionCopy
 from hushstream.schemas.errors import HushstreamError
 
 FILE_MODE = 0o600
-"""Contexts and clicks are in these files: nobody else may read them."""
+"""Only the owner may read these files: they contain contexts and clicks."""
 
 _MAGIC: Final = b"HUSHLOG\x01"
 _NAME = struct.Struct("<H")
@@ -44,12 +44,12 @@ _HASHED_AT_ONCE = 1 << 20
 
 
 class DamagedExport(HushstreamError):
-    """A file of an export is missing, cut, or not what was written."""
+    """A file of an export is missing, truncated or changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a file holds: number of records, size in bytes, and its closing digest in hex."""
+    """A finished file: its number of records, its size in bytes, and its digest in hexadecimal."""
 
     records: int
     size: int
@@ -59,11 +59,11 @@ class Written:
 class PartitionWriter:
     """Writes one partition; the file appears under its name only when it is complete.
 
-    Use it as a context manager; `finish` completes the file, leaving without it leaves none.
+    Use it as a context manager and call `finish`; without `finish` no file is left.
     """
 
     def __init__(self, path: Path, source: TopicPartition, low: int, high: int) -> None:
-        """Begin a file for ``source``, whose log began at ``low`` and is copied up to below ``high``."""
+        """Begin a file for ``source``, whose log begins at ``low`` and is copied up to ``high``, exclusively."""
         self._path = path
         self._unfinished = path.with_name(f"{path.name}.unfinished")
         self._hasher = hashlib.blake2b(digest_size=_DIGEST_BYTES)
@@ -82,7 +82,7 @@ class PartitionWriter:
         self._unfinished.unlink(missing_ok=True)
 
     def add(self, records: Iterable[InputRecord]) -> None:
-        """Write records that follow those before, in offset order."""
+        """Write the next records, in offset order."""
         for record in records:
             self._put(_RECORD.pack(record.offset, record.timestamp_ms, len(record.value)) + record.value)
             self._records += 1
@@ -103,13 +103,13 @@ class PartitionWriter:
 
 
 def open_partition(path: Path) -> tuple[TopicPartition, PartitionCopy, str]:
-    """Open one file; its records are read from disk when they are asked for.
+    """Open one file; its records are read from disk on demand.
 
     Returns:
-        Topic and partition, the copy, and the closing digest in hex.
+        Topic and partition, the copy, and the digest in hexadecimal.
 
     Raises:
-        DamagedExport: missing, cut, or not what was written.
+        DamagedExport: the file is missing, truncated or changed.
     """
     try:
         with path.open("rb") as file:
@@ -120,18 +120,18 @@ def open_partition(path: Path) -> tuple[TopicPartition, PartitionCopy, str]:
     if content[: len(_MAGIC)] != _MAGIC:
         raise DamagedExport(f"{path}: expected an exported partition of format 1, got another kind of file")
     if end < len(_MAGIC) or _digest(content, end) != content[end:]:
-        raise DamagedExport(f"{path}: its digest does not fit its content; it was damaged or cut")
+        raise DamagedExport(f"{path}: its digest does not fit its content; it was damaged or truncated")
     try:
         source, low, high, at = _head(content)
         positions = _index(content, at, end, low, high)
     except (struct.error, UnicodeDecodeError, ValueError) as error:
-        # The digest fits, so this is what was written, but nothing here writes it.
+        # The digest fits, so the file was written like this, but not by `PartitionWriter`.
         raise DamagedExport(f"{path}: expected records in offset order ({type(error).__name__})") from None
     return source, PartitionCopy(low, high, StoredRecords(content, positions)), content[end:].hex()
 
 
 class StoredRecords(Sequence[InputRecord]):
-    """The records of one file, each made when it is asked for."""
+    """The records of one file, each read on demand."""
 
     def __init__(self, content: mmap.mmap, positions: NDArray[np.int64]) -> None:
         """View ``content``, whose records begin at ``positions`` (n,)."""

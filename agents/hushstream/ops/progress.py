@@ -1,4 +1,4 @@
-"""Telling whoever waits how far a long reading of logs has come."""
+"""Reports the progress of long readings of logs."""
 
 from __future__ import annotations
 
@@ -6,43 +6,43 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 Progress = Callable[[int, int, str], None]
-"""Told (done, in all, what is going on)."""
+"""Called with the steps that are done, the total number of steps, and the name of the work."""
 
-_TIMES_TOLD = 500
+_REPORTS = 500
 
 
 def unreported(_done: int, _total: int, _what: str) -> None:
-    """Nobody waits."""
+    """Report nothing."""
 
 
 @dataclass(slots=True)
 class Steps:
-    """Counts what is done, and tells it some hundreds of times in all, however much there is.
+    """Counts the steps that are done, and reports some hundreds of times in all, for any number of steps.
 
     Attributes:
-        told: who is told.
-        total: how much there is in all.
-        what: is going on.
-        done: so far.
+        report: takes the reports.
+        total: the total number of steps.
+        what: the name of the work.
+        done: the steps that are done.
     """
 
-    told: Progress
+    report: Progress
     total: int
     what: str
     done: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        """Say what begins."""
-        self.told(0, self.total, self.what)
+        """Report that the work begins."""
+        self.report(0, self.total, self.what)
 
     def up_to(self, done: int) -> None:
-        """So many are done in all, or need not be done."""
+        """Note that ``done`` steps are done in all, or need not be done."""
         if done > self.done:
             self.step(done - self.done)
 
     def step(self, count: int = 1) -> None:
-        """So many more are done."""
-        often = max(1, self.total // _TIMES_TOLD)
+        """Note that ``count`` more steps are done."""
+        often = max(1, self.total // _REPORTS)
         before, self.done = self.done, self.done + count
         if self.done // often > before // often or self.done == self.total:
-            self.told(self.done, self.total, self.what)
+            self.report(self.done, self.total, self.what)

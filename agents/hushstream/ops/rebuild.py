@@ -1,13 +1,13 @@
-"""Makes lost marks again from the journals, at the price of a new epoch (PRIVACY rule 7).
+"""Rebuilds lost release marks from the journals, at the price of a new epoch (PRIVACY rule 7).
 
-Without its marks nobody can tell whether a journal is what was released from, or an older copy of it. A journal says
-how far it goes; that it went no further once, nothing does. So a mark of a new generation is written for each partition
-whose marks are missing, as an operator's word that its journal is gone on with: what may have been released behind its
-end stands, and whatever is released next is under noise of its own, which is charged once more, whatever it is about
-(`hushstream.engine.machine.ReleasingMachine.request_epoch`). No mark is lowered: one of a lost generation is of no
-journal any more.
+Without marks nobody can tell whether a journal is complete, or an older copy: the journal shows how far it goes, but
+not whether it once went further. So a mark of a new generation is written for each partition whose marks are missing.
+It is an operator's word that the role goes on with this journal. Releases after the journal's end, if there were any,
+remain. The next release, of whatever data, draws new noise in a new epoch, and is charged once more
+(`hushstream.engine.machine.ReleasingMachine.request_epoch`). No mark is lowered: marks of the lost generation no longer
+count.
 
-No worker of the role may run meanwhile: its marks would go on in the generation before, which no longer counts.
+No worker of the role may run in the meantime: it would go on writing marks of the earlier generation.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _WRITER_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """The mark of one partition that is made again.
+    """The new mark of one partition.
 
     Attributes:
         partition: the home partition.
-        missing: what is missing.
-        mark: from which its releases count.
+        missing: why marks may be missing.
+        mark: the new mark.
     """
 
     partition: int
@@ -53,14 +53,14 @@ class Rebuilt:
     def __str__(self) -> str:
         """One line."""
         return (
-            f"partition {self.partition}: {self.missing}; its journal goes up to record {self.mark.sequence}, and is "
-            f"gone on with as generation {self.mark.generation}: the next release pays for an epoch of its own"
+            f"partition {self.partition}: {self.missing}; its journal goes up to record {self.mark.sequence}, and "
+            f"continues as generation {self.mark.generation}: the next release pays for an epoch of its own"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuild:
-    """What has to be made again of a role's marks."""
+    """The marks of a role that have to be rebuilt."""
 
     role: str
     topic: str
@@ -71,16 +71,16 @@ class Rebuild:
         return asdict(self)
 
     def as_text(self, verb: str) -> str:
-        """One line a partition."""
+        """One line for each partition."""
         lines = [f"{verb} {one}" for one in self.partitions]
         return "\n".join([*lines, f"{verb} {count_text(len(self.partitions), 'mark')} on {self.topic}"]) + "\n"
 
 
 def plan(connection: Connection, system: System, keys: KeySource, role: str, group: str | None = None) -> Rebuild:
-    """What is missing of a role's marks, and what would be written in its place; ``group`` None: the role's own.
+    """Find the missing marks of a role, and the marks to write; nothing is written. ``group`` None: the role's own.
 
     Raises:
-        HushstreamError: the role has no marks, its workers run, or something cannot be read.
+        HushstreamError: the role has no marks, its workers are running, or a topic cannot be read.
     """
     return asyncio.run(_plan(connection, system, keys, role, group or group_of(system.config.deployment, role)))
 
@@ -106,8 +106,8 @@ async def _plan(connection: Connection, system: System, keys: KeySource, name: s
             chain, _ = await journal_walk(reader, role, home, system, keys)
             if chain.genesis is None:
                 raise HushstreamError(
-                    f"marks rebuild: {role.journal}/{home}: expected a journal from its first record on, that was "
-                    f"deleted or never written; begin a deployment under another name"
+                    f"marks rebuild: {role.journal}/{home}: expected the journal's first record, but it was deleted or "
+                    f"never written; begin a deployment under another name"
                 )
             commits = await committed_marks(settings, [(topic, home) for topic in topics.inputs])
             committed = [mark for text in commits.values() if (mark := committed_mark(text)) is not None]
@@ -127,15 +127,15 @@ async def _require_stopped(connection: Connection, group: str) -> None:
                 if described["members"]:
                     raise HushstreamError(
                         f"marks rebuild: expected no worker of group {group}, found {len(described['members'])}; "
-                        f"stop them first, as their marks would not count any more"
+                        f"stop them first, because their marks would no longer count"
                     )
 
 
 def write(connection: Connection, system: System, keys: KeySource, planned: Rebuild) -> None:
-    """Write what was planned.
+    """Write the planned marks.
 
     Raises:
-        HushstreamError: the topic cannot be written, or a key is not at hand.
+        HushstreamError: the topic cannot be written, or a key was not given.
     """
     asyncio.run(_write(connection, system, keys, planned))
 

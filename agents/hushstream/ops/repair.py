@@ -1,9 +1,8 @@
 """Lists foreign records in the topics that roles follow, and marks them as known.
 
-Readers skip such records by themselves (`hushstream.engine.journal.chain`), so nothing has to be removed. What is left
-to do is to find who may write there, and to say that the records are known: `verify` calls a record of a journal that
-nobody of the deployment wrote *changed* until a note under the key of the zone names it
-(`hushstream.engine.journal.notes`).
+Readers skip foreign records (`hushstream.engine.journal.chain`), so nothing has to be removed. The operator has to find
+out who can write there, and mark the records as known. Until a note under the key of the zone names a foreign record of
+a journal (`hushstream.engine.journal.notes`), `verify` reports it as *changed*.
 """
 
 from __future__ import annotations
@@ -38,14 +37,14 @@ _AT_ONCE = 512
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A record that nobody of the deployment wrote, or one that stops whoever reads it.
+    """A foreign record, or a record that stops its readers.
 
     Attributes:
-        role, home: whose topic it is.
-        topic, partition, offset: where.
-        size: of its value, in bytes.
-        why: what was expected, and what an operator can do where something has to be done.
-        stops: whether readers stop there.
+        role, home: the role and home partition of the topic.
+        topic, partition, offset: the place of the record.
+        size: the number of bytes of its value.
+        why: what was expected, and what the operator has to do, if anything.
+        stops: whether readers stop at this record.
         noted: whether a note names it.
     """
 
@@ -67,13 +66,13 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """All of them."""
+    """All records that were found."""
 
     records: tuple[Found, ...]
 
     @property
     def to_note(self) -> tuple[Found, ...]:
-        """Those of journals that no note names."""
+        """The foreign records of journals that no note names."""
         return tuple(one for one in self.records if one.why == _NOT_OURS and not one.noted)
 
     def as_json(self) -> dict[str, Any]:
@@ -81,7 +80,7 @@ class Repair:
         return {"records": [asdict(one) for one in self.records]}
 
     def as_text(self) -> str:
-        """One line a record."""
+        """One line for each record."""
         return "\n".join([*map(str, self.records), count_text(len(self.records), "record")]) + "\n"
 
 
@@ -89,17 +88,17 @@ _NOT_OURS = "no record of the journal's chain"
 
 
 class ChainWalk:
-    """Goes over a journal record by record, and tells what was made with the zone's key from what was not.
+    """Walks through a journal, and tells records that were made with the zone's key from others.
 
-    Nothing is recomputed: a record is of the deployment if its chain digest continues one that is.
+    Nothing is recomputed: a record is authentic if its chain digest continues an authentic record.
 
     Attributes:
-        sequence: the highest number of such a record; -1 before the first.
-        genesis: the first record; None where it was deleted, or none has come.
+        sequence: the highest number of an authentic record; -1 before the first.
+        genesis: the genesis record; None if it was deleted, or was not reached yet.
     """
 
     def __init__(self, schemas: Collection[str], digesters: Sequence[Digester], begins: bool) -> None:
-        """Begin at a journal's first record, or, where that was deleted, at any: the first readable one is believed."""
+        """Begin at a journal's first record; if that was deleted (not ``begins``), trust the first readable one."""
         self._schemas = frozenset(schemas)
         self._digesters = digesters
         self._heads: dict[int, set[bytes]] = {-1: {BEGINNING}} if begins else {}
@@ -107,7 +106,7 @@ class ChainWalk:
         self.genesis: bytes | None = None
 
     def judge(self, record: InputRecord) -> str:
-        """Why a record is none of the chain; empty where it is one."""
+        """Why a record does not belong to the chain; empty if it does."""
         value = record.value
         try:
             name, fields = codec.decode(value, self._schemas)
@@ -131,7 +130,8 @@ class ChainWalk:
 
 
 _KEPT = 4096
-"""Records behind the newest of which the digests are kept: what continues an older one was written by a sleeper."""
+"""The digests of this many last records are kept. A record that continues an older one was written by a worker that had
+been suspended."""
 
 
 def _newer(fingerprint: bytes) -> str:
@@ -145,7 +145,7 @@ def find(connection: Connection, system: System, keys: KeySource, roles: Collect
     """Look for foreign records in the journals, marks and states of roles (None: of all).
 
     Raises:
-        HushstreamError: the topics cannot be read, a key is not at hand, or the deployment has no such role.
+        HushstreamError: the topics cannot be read, a key was not given, or the deployment has no such role.
     """
     return asyncio.run(_find(connection, system, keys, roles))
 
@@ -166,7 +166,7 @@ async def _find(connection: Connection, system: System, keys: KeySource, roles: 
 async def journal_walk(
     reader: LogReader, role: Role, home: int, system: System, keys: KeySource
 ) -> tuple[ChainWalk, list[tuple[InputRecord, str]]]:
-    """Go over a whole journal: how far its chain goes, and the records that are none of it, with the reason."""
+    """Walk through a whole journal; returns the walk, and the records that are not in its chain, with the reason."""
     journal = (role.journal, home)
     schemas = [name for name in topic_of(system, role.journal).schemas if name != "OperatorNote"]
     digesters: Sequence[Digester] = (
@@ -236,10 +236,10 @@ async def _records(reader: LogReader, place: TopicPartition) -> Any:
 
 
 def note(connection: Connection, system: System, keys: KeySource, repair: Repair) -> int:
-    """Write notes that name the foreign records of journals; how many.
+    """Write notes that name the foreign records of journals; returns how many.
 
     Raises:
-        HushstreamError: the journals cannot be written, or a key is not at hand.
+        HushstreamError: the journals cannot be written, or a key was not given.
     """
     return asyncio.run(_note(connection, system, keys, repair.to_note))
 
@@ -262,7 +262,7 @@ async def _note(connection: Connection, system: System, keys: KeySource, found: 
 
 
 def _ranges(found: Iterable[Found]) -> Iterator[tuple[Found, int]]:
-    """The first record of each run of offsets, and the offset after its last."""
+    """Yield the first record of each run of adjacent offsets, and the offset after its last."""
     first: Found | None = None
     high = 0
     for one in sorted(found, key=lambda one: (one.topic, one.partition, one.offset)):

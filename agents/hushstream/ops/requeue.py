@@ -1,16 +1,15 @@
-"""Putting a refused record on its topic again, once the reason for which it was refused has passed.
+"""Puts a refused record on its topic again, when the reason for the refusal no longer holds.
 
-Reasons pass with the state that they came from: there is room again for clicks that wait, a quota has a new period.
-What is wrong in the record itself is refused again, with a dead letter of its own.
+Some reasons depend on a state that changes: there is room for waiting clicks again, or a new quota period has begun. A
+record that is wrong itself is refused again, with a new dead letter.
 
-The record itself is read from where the dead letter points, as long as retention has it, and must have the digest that
-the dead letter states. Of a batch only the refused row is put again, as the record of one event: the other rows were
-accepted.
+The record is read from the place that the dead letter names, as long as retention keeps it, and must have the digest in
+the dead letter. Of a batch only the refused row is put again, as the record of one event: the other rows were accepted.
 
-Requeued twice is requeued once. Nothing but the log remembers: where an equal record stands behind the refused one, it
-was put there already (by this, or by its own writer who tried again), and nothing is written. A record names its event,
-report or window, so equal bytes stand for one thing. Two who requeue at the same moment may both write; that is the
-repeat which every role counts once, as it does after any send that is tried again.
+Requeuing twice has the effect of requeuing once. The log itself shows what was done: if an equal record comes after the
+refused one, somebody (the operator, or the record's writer by a retry) has written it again already, and nothing is
+written. A record names its event, report or window, so records with equal bytes are repeats. If two operators requeue
+at the same moment, both may write; every role counts such a repeat once, as after any retry.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.engine.refusals import WHOLE_RECORD
 from hushstream.ops.connection import Connection, client_errors
 from hushstream.ops.dead_letters import Letter
-from hushstream.ops.live import Quiet, open_logs
+from hushstream.ops.live import Pause, open_logs
 from hushstream.schemas import codec
 from hushstream.schemas.batches import FLOAT32, FLOAT64, INT8, INT32, INT64
 from hushstream.schemas.codec import CodecError
@@ -41,22 +40,22 @@ from hushstream.schemas.topics import physical
 
 _DOING = "requeue"
 _OFFSETS_AT_ONCE = 512
-_NOW = Quiet(moment_seconds=0.0, within_seconds=0.0)
+_NOW = Pause(moment_seconds=0.0, within_seconds=0.0)
 _KINDS: tuple[Literal["shown", "reward"], ...] = ("shown", "reward")
 
 
 class RecordGone(HushstreamError):
-    """The refused record is not in its log any more, or another one is in its place."""
+    """The refused record is no longer in its log, or another record is in its place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Requeued:
-    """Where a refused record now stands again.
+    """The place where a refused record is in its topic again.
 
     Attributes:
-        topic, partition, refused_offset, row: what was refused; row -1 stands for the whole record.
-        offset: where an equal record stands (of a batch row: the record of that one event).
-        written: whether it was written now; False when it was there already.
+        topic, partition, refused_offset, row: the refused record; row -1 means the whole record.
+        offset: the offset of the equal record (for a row of a batch: of the record of that one event).
+        written: whether it was written now; False if it was there already.
     """
 
     topic: str
@@ -80,25 +79,25 @@ class Requeued:
 async def requeue_async(connection: Connection, system: System, letter: Letter, keys: KeySource) -> Requeued:
     """Put one refused record (or row) on its topic again, unless it is there again already.
 
-    Needs the right to read and to write that topic, which no role has: it is given by zone to a principal of its own
-    (`hushstream.ops.access.grants`).
+    This needs the rights to read and to write the topic. No role has both; the operator gives them to a principal for
+    each zone (`hushstream.ops.access.grants`).
 
     Args:
         connection: where the deployment is.
         system: the deployment.
         letter: its dead letter (`hushstream.ops.dead_letters.read`).
-        keys: where the zone's keys are, under one of which the dead letter was made.
+        keys: give the zone's keys, one of which made the dead letter.
 
     Raises:
-        RecordGone: retention deleted it, or the topic was replaced.
-        HushstreamError: its topic is a journal, which its role alone writes.
+        RecordGone: retention deleted the record, or the topic was replaced.
+        HushstreamError: the record's topic is a journal, which only its role may write.
         TopicMissing, PartitionCountWrong: the topics are not as the deployment's configuration says.
         BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.client_errors`.
     """
     if letter.reason == Reason.COMPRESSED:
         raise HushstreamError(
-            f"{_DOING}: expected a record that was not compressed, got one that was, and nobody unpacks it; have its "
-            f"writer send it again, without compression"
+            f"{_DOING}: expected a record without compression, got a compressed one, which is never unpacked; let its "
+            f"writer send it again without compression"
         )
     known = {topic.name: topic for topic in system.topics}
     if letter.topic not in known or known[letter.topic].is_journal:
@@ -126,7 +125,7 @@ def requeue(connection: Connection, system: System, letter: Letter, keys: KeySou
 
 
 def one_event(value: bytes, row: int) -> bytes:
-    """One row of a batch as the record of one event, in the batch's schema generation; one event is its own row 0.
+    """Make one row of a batch a record of one event, in the batch's schema generation; a single event is its own row 0.
 
     Raises:
         HushstreamError: the value has no such row.
@@ -151,10 +150,10 @@ def one_event(value: bytes, row: int) -> bytes:
 
 
 def require_there(letter: Letter, low: int, high: int) -> None:
-    """Refuse a dead letter whose record is not in its log any more, which holds offsets from low to below high.
+    """Refuse a dead letter whose record is not in the log, which holds the offsets from ``low`` to below ``high``.
 
     Raises:
-        RecordGone: it says why, and what can still be done.
+        RecordGone: the record is gone; says why, and what can still be done.
     """
     place = f"{_DOING}: {letter.topic}/{letter.partition} offset {letter.offset}"
     if letter.offset < low:
@@ -177,7 +176,7 @@ def _feature_context(fields: Mapping[str, Any], row: int) -> dict[str, Any]:
 
 
 def _asked(fields: Mapping[str, Any], row: int) -> dict[str, Any]:
-    """What a row of either batch says beside its situation."""
+    """The fields of a row that both kinds of batches have."""
     rows = len(fields["event_ids"])
     return {
         "event_id": fields["event_ids"][row],
@@ -230,15 +229,15 @@ def _number(packed: bytes, dtype: np.dtype[Any], row: int, default: int) -> int:
 
 
 def _verified(letter: Letter, found: list[InputRecord], digesters: Collection[Digester]) -> bytes:
-    """The refused record's value; of a click that waited for its decision, the dead letter has its place alone."""
+    """The refused record's value, checked by its digest; the dead letter of a click that waited has no digest."""
     place = f"{_DOING}: {letter.topic}/{letter.partition} offset {letter.offset}"
     if not found:
-        raise RecordGone(f"{place}: there is no record any more")
+        raise RecordGone(f"{place}: the record is no longer there")
     digests = {one.digest("dead-letter", value).hex() for one in digesters for value in (found[0].value, b"")}
     if letter.digest not in digests:
         raise RecordGone(
             f"{place}: the record there has another digest than the refused one: the topic was replaced, or the key "
-            f"of that time is not among those at hand"
+            f"of that time was not given"
         )
     return found[0].value
 
@@ -248,7 +247,7 @@ def _wanted(letter: Letter, value: bytes) -> bytes:
 
 
 def _digesters(letter: Letter, system: System, keys: KeySource) -> tuple[Digester, ...]:
-    """One of them made the dead letter: a journal's letters are under the key that the journal is under."""
+    """The digesters of all keys that may have made the dead letter: it was made with the journal's key of that time."""
     keyed = letter.zone in [role.key_zone for role in system.roles]
     return keys.ring(letter.zone).kept() if keyed else (PublicDigester(),)
 

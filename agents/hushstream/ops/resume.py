@@ -1,12 +1,12 @@
-"""Advances the offsets of an input that was deleted and made again to those that roles have reached in the old one.
+"""Advances the offsets of an input topic that was deleted and created again, to the position of the roles that read it.
 
-A role's positions never go back: a journal names its inputs by offsets, once. In a topic that was made again offsets
-begin at 0, so the role refuses it (`hushstream.agents.errors.replaced`). Here the new log is filled with empty records
-up to the position, and one more, which stands for what the old topic held beyond; what others have written to the new
-topic meanwhile is written once more behind them; and all that lies before is deleted. The role then finds input that
-was deleted before it was folded, and an operator goes on without it (`hushstream.agents.recovery.losses`).
+A role's positions never go back: a journal names each input offset once. In a new topic offsets begin at 0, so the role
+refuses it (`hushstream.agents.errors.replaced`). This module fills the new log with empty records up to the position,
+and one more, in place of what the old topic held after it. Records that others have written to the new topic in the
+meantime are written once more after that, and everything before is deleted. The role then finds that input was deleted
+before it was folded, and an operator accepts this loss (`hushstream.agents.recovery.losses`).
 
-It may be run again after it was interrupted: what is written twice counts once, as its event id is known.
+After an interruption it may be run again: a record that is written twice counts once, by its event id.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import physical
 
 _FILLED_AT_ONCE = 100_000
-"""Empty records of one batch: less than a megabyte before it is compressed."""
+"""The number of empty records in one batch."""
 _BATCH_BYTES = 1 << 21
 _READ_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """What is to be done to one partition.
+    """The planned changes of one partition.
 
     Attributes:
         topic, partition: the input.
-        folded: up to which offset roles have folded the old topic.
-        first, end: where the new log begins and ends.
-        moved: records of the new topic that are written again behind the empty ones.
+        folded: the offset up to which roles have folded the old topic.
+        first, end: the first and the next offset of the new log.
+        moved: how many records of the new topic are written again after the empty ones.
     """
 
     topic: str
@@ -66,10 +66,10 @@ class Resume:
 
 
 def plan(connection: Connection, source: TopicPartition, folded: int) -> Resume:
-    """What would be done; writes nothing.
+    """Plan the changes; writes nothing.
 
     Raises:
-        HushstreamError: the topic cannot be read, or goes on there already.
+        HushstreamError: the topic cannot be read, or its offsets are advanced already.
     """
     return asyncio.run(plan_async(connection, source, folded))
 
@@ -89,7 +89,7 @@ async def plan_async(connection: Connection, source: TopicPartition, folded: int
 
 
 def resume(connection: Connection, planned: Resume) -> None:
-    """Do it.
+    """Carry out the plan.
 
     Raises:
         HushstreamError: the topic cannot be written, or records of it cannot be deleted.
@@ -108,18 +108,18 @@ async def resume_async(connection: Connection, planned: Resume) -> None:
         )  # fmt: skip
         await producer.start()
         try:
-            # 1. Others may write meanwhile, so the end is asked for after each batch.
+            # 1. Fill up with empty records. Others may write in the meantime, so read the end after each batch.
             while (end := (await reader.end_offsets([source]))[source]) < until:
                 batch = producer.create_batch()
                 for _ in range(min(until - end, _FILLED_AT_ONCE)):
                     batch.append(timestamp=None, key=None, value=b"")
                 await (await producer.send_batch(batch, name, partition=planned.partition))
-            # 2. Only now: what came between two of the batches lies before the position, too.
+            # 2. Then read what others wrote: also records between two of these batches lie before the position.
             first = (await reader.first_offsets([source]))[source]
             kept = await _written(reader, source, first, until)
         finally:
             await producer.stop()
-        # Without compression, as every writer of a deployment.
+        # No compression, as for every writer of a deployment.
         producer = AIOKafkaProducer(**connection.settings().client_options(), enable_idempotence=True)
         await producer.start()
         try:
@@ -134,7 +134,7 @@ async def resume_async(connection: Connection, planned: Resume) -> None:
 async def _written(
     reader: LogReader, source: TopicPartition, first: int, until: int
 ) -> list[tuple[bytes | None, bytes]]:
-    """Key and value of the records below an offset that somebody wrote, in their order; not the empty ones."""
+    """Key and value of the records below an offset, in their order, without the empty ones."""
     reader.open({source: first})
     found: list[tuple[bytes | None, bytes]] = []
     for low in range(first, until, _READ_AT_ONCE):

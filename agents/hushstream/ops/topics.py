@@ -1,4 +1,4 @@
-"""A deployment's topics on a broker: what is missing, creating it, and what differs from the declaration.
+"""Compares a deployment's topics on a broker with the declaration, and creates missing ones.
 
 Nothing here changes a partition count or deletes: both would break the logs that everything is recomputed
 from. A topic that differs is reported with what was expected and what is there.
@@ -32,16 +32,16 @@ class Existing:
     partitions: int
     settings: Mapping[str, str] = field(default_factory=dict)
     copies: int = 1
-    """Of the partition that has the fewest."""
+    """The number of replicas of the partition that has the fewest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """A topic that is missing and how it is to be created."""
+    """A missing topic, and how to create it."""
 
     topic: str
     name: str
-    """Its name on the broker."""
+    """The topic's name on the broker."""
     partitions: int
     settings: Mapping[str, str]
 
@@ -52,12 +52,12 @@ class Creation:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something about a topic that is not as declared."""
+    """A difference between a topic and its declaration."""
 
     topic: str
     name: str
     what: str
-    """``topic`` (it is missing), ``partitions``, or the name of a setting."""
+    """``topic`` (the topic is missing), ``partitions``, or the name of a setting."""
     expected: str
     found: str
 
@@ -71,12 +71,12 @@ class Difference:
 
 
 def plan(system: System, existing: Mapping[str, Existing], prefix: str) -> tuple[Creation, ...]:
-    """What must be created.
+    """Find the topics that must be created.
 
     Args:
         system: the deployment.
-        existing: what there is, by logical name (`describe`).
-        prefix: of the deployment.
+        existing: the existing topics, by logical name (`describe`).
+        prefix: the prefix of the deployment's topic names.
     """
     return tuple(
         Creation(topic.name, physical(prefix, topic.name), system.partitions[topic.name], topic.settings())
@@ -88,13 +88,13 @@ def plan(system: System, existing: Mapping[str, Existing], prefix: str) -> tuple
 def differences(
     system: System, existing: Mapping[str, Existing], prefix: str, least_in_sync: int = 1
 ) -> tuple[Difference, ...]:
-    """What is not as declared: missing topics, other partition counts, other settings.
+    """Find the differences from the declaration: missing topics, other partition counts, other settings.
 
     Args:
         system: the deployment.
-        existing: what there is, by logical name (`describe`).
-        prefix: of the deployment.
-        least_in_sync: how many copies of what lasts must have a record before it counts as written.
+        existing: the existing topics, by logical name (`describe`).
+        prefix: the prefix of the deployment's topic names.
+        least_in_sync: the least ``min.insync.replicas`` for topics whose records cannot be made again.
     """
     found = []
     for declared in system.topics:
@@ -117,7 +117,7 @@ def differences(
 
 
 async def describe_async(connection: Connection, system: System) -> dict[str, Existing]:
-    """Which of a deployment's topics exist, by logical name, with their settings.
+    """Read which of a deployment's topics exist, by logical name, with their settings.
 
     Raises:
         BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.client_errors`.
@@ -125,7 +125,7 @@ async def describe_async(connection: Connection, system: System) -> dict[str, Ex
     names = {physical(connection.prefix, topic.name): topic.name for topic in system.topics}
     doing = "describe topics"
     async with connection.admin(doing) as admin:
-        # All topics of the cluster: asking for one by name could create it, on a broker that does so.
+        # Describe all topics of the cluster: a broker with auto-creation would create a topic that is named.
         described = {found["topic"]: found for found in await admin.describe_topics() if found["topic"] in names}
         if not described:
             return {}
@@ -148,16 +148,16 @@ async def apply_async(
     replication: int = ANY_REPLICATION,
     min_in_sync: int | None = None,
 ) -> tuple[Creation, ...]:
-    """Create what is missing and say what was created; a second time nothing is.
+    """Create missing topics, and return what was created; a second call creates nothing.
 
     Args:
         connection: where the deployment is.
         system: the deployment.
-        replication: copies of each partition, or `ANY_REPLICATION`.
-        min_in_sync: how many copies must have a record before it counts as written; None for the broker's default.
+        replication: the number of replicas of each partition, or `ANY_REPLICATION`.
+        min_in_sync: how many replicas must have a record before it counts as written; None for the broker's default.
 
     Raises:
-        HushstreamError: more copies must have a record than there are.
+        HushstreamError: ``min_in_sync`` is more than the number of replicas.
         BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.client_errors`.
     """
     if min_in_sync is not None and replication != ANY_REPLICATION and min_in_sync > replication:
@@ -175,7 +175,7 @@ async def apply_async(
     for new in wanted:
         code, message = codes[new.name]
         if code == TopicAlreadyExistsError.errno:
-            # Somebody else created it since it was looked for; the check says whether it is as declared.
+            # Somebody else has created it in the meantime; the check will say whether it is as declared.
             continue
         guard_code(f"create topic {new.name}", code, message, for_code)
         created.append(new)
@@ -185,19 +185,20 @@ async def apply_async(
 def _request(new: Creation, replication: int, min_in_sync: int | None) -> NewTopic:
     least = {} if min_in_sync is None else {MIN_IN_SYNC: str(min_in_sync)}
     request = NewTopic(new.name, new.partitions, 1, topic_configs={**new.settings, **least})
-    # The constructor refuses "as the broker has it" (-1), which the protocol allows.
+    # The constructor refuses -1 (the broker's default), which the protocol allows.
     request.replication_factor = replication
     return request
 
 
 async def check_async(connection: Connection, system: System, one_in_sync: bool = False) -> tuple[Difference, ...]:
-    """What on the broker is not as declared; empty when all is well.
+    """Find what on the broker is not as declared; empty if there is no difference.
 
     Args:
         connection: where the deployment is.
         system: the deployment.
-        one_in_sync: take it that where there are several brokers, one copy of what lasts is enough for a record to
-            count: the loss of one broker can then roll a journal back.
+        one_in_sync: whether to accept that, with several brokers, one replica is enough for a record to count as
+            written, also in topics whose records cannot be made again. The loss of one broker can then roll a journal
+            back.
 
     Raises:
         BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.client_errors`.
@@ -213,9 +214,9 @@ async def _brokers(connection: Connection) -> int:
 
 
 async def warnings_async(connection: Connection, system: System) -> tuple[str, ...]:
-    """What is as declared and yet unsafe: logs that last, and the loss of one broker could take; one line each.
+    """Warn of lasting topics that are as declared, but that the loss of one broker could lose; one line each.
 
-    Nothing is said of a broker on this machine, which is for development.
+    There are no warnings for a broker on this machine, which is for development.
 
     Raises:
         BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.client_errors`.

@@ -1,17 +1,17 @@
-"""Deleting the beginning of journals: only what no worker, and no check from a checkpoint, needs any more.
+"""Deletes the beginning of journals, but only records that no worker, and no check from a checkpoint, needs any more.
 
-A journal may begin where a published state ends: from there a worker recovers, and `verify --from checkpoint` begins.
-What is deleted lies before the record on which the *second newest* state of use stands, so that one that is damaged
-stops nobody. Of use is a state as it is for a worker and a check: opened with the zone's key, whole, taken by a
-machine, standing on a record that the journal holds, with its checkpoint, and with its inputs still there.
+A journal may begin where a published state ends: a worker recovers from there, and `verify --from checkpoint` begins
+there. Only records before the one with which the *second newest* usable state ends are deleted, so that one damaged
+state stops no worker. A state is usable if the zone's key opens it, it is complete, a machine accepts it, the journal
+holds the record that it ends with, its checkpoint is there, and its inputs are still there.
 
-Retention by time or size can do none of this: on a deployment that stands still it would delete beyond the last state,
-and its workers could never go on. So journals are declared to be kept, and this is the one way to shorten them.
-Ledgers, marks and states are no journals, and nothing here deletes from them.
+Retention by time or size cannot do this: in an idle deployment it would delete records after the last state, and the
+workers could never go on. So journals are declared to be kept, and this is the only way to shorten them. Nothing here
+deletes from ledgers, marks and states.
 
-A journal that other roles read (published models) ends no later than where the second newest state of use of each of
-*their* partitions reads on: their workers follow its chain, and one that stands before its beginning could not go on.
-So their keys must be at hand, too. Where devices read it, it is kept whole: they begin at its first record.
+A journal that other roles read (published models) keeps every record that the second newest usable state of each of
+*their* partitions reads next or later. Their workers follow its chain, and could not go on after a gap. So their keys
+must be given, too. A journal that devices read is never shortened: they begin at its first record.
 """
 
 from __future__ import annotations
@@ -41,24 +41,25 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.topics import physical
 
 _STATES = 2
-"""How many states of use must be left."""
+"""How many usable states must be left."""
 
 
 class TrimRefused(HushstreamError):
-    """A journal cannot be shortened: a worker would have nothing to begin with."""
+    """A journal cannot be shortened, because there are too few usable states for a worker to begin with."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """The beginning of one journal.
+    """The records at the beginning of one journal that can be deleted.
 
     Attributes:
-        topic, partition: which journal.
-        low: where it begins.
-        before: where it would begin: the record there is the first that stays.
-        sequence: of the record on which the state stands from which its own role goes on.
-        records, size: what would go, in records and bytes of their values.
-        held_by: the partition of another role that reads on at ``before``, and keeps what its own would spare; or "".
+        topic, partition: the journal.
+        low: its current first offset.
+        before: its first offset afterwards.
+        sequence: the number of the record with which the state ends from which its own role can go on.
+        records, size: how many records would be deleted, and the bytes of their values.
+        held_by: the partition of another role that reads next at ``before``, and so keeps records that its own role no
+            longer needs; or "".
     """
 
     topic: str
@@ -81,11 +82,11 @@ class Trimmed:
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """What can be deleted of a deployment.
+    """The records of a deployment that can be deleted.
 
     Attributes:
-        journals: where something can be.
-        kept: journals that are kept whole, and why, in words.
+        journals: the journals of which records can be deleted.
+        kept: why other journals are not shortened, by topic.
     """
 
     journals: tuple[Trimmed, ...]
@@ -93,7 +94,7 @@ class Trim:
 
     @property
     def until(self) -> Mapping[TopicPartition, int]:
-        """Where each of these journals would begin."""
+        """The first offset of each of these journals afterwards."""
         return {(one.topic, one.partition): one.before for one in self.journals}
 
     def as_json(self) -> dict[str, Any]:
@@ -101,7 +102,7 @@ class Trim:
         return {"journals": [asdict(one) for one in self.journals], "kept": dict(self.kept)}
 
     def as_text(self, verb: str) -> str:
-        """One line a journal, and what it comes to."""
+        """One line for each journal, and the totals."""
         records, size = (sum(getattr(one, name) for one in self.journals) for name in ("records", "size"))
         lines = [f"{verb} {one}" for one in self.journals]
         lines += [f"kept {topic}: {why}" for topic, why in self.kept.items()]
@@ -109,7 +110,7 @@ class Trim:
 
 
 class _Held(NamedTuple):
-    """Up to where another role lets a journal be deleted, and which partition of it reads on there."""
+    """The offset from which another role still needs a journal, and the partition of that role."""
 
     offset: int
     by: str
@@ -120,24 +121,24 @@ _FREE = _Held(sys.maxsize, "")
 
 @dataclass(slots=True)
 class _Passed:
-    """What lies before some records of a journal."""
+    """Counts the records, and their bytes, before some records of a journal."""
 
     records: int = 0
     size: int = 0
     places: dict[bytes, tuple[InputRecord, int, int]] = field(default_factory=dict)
-    """By digest of a record on which a published state stands: it, and records and bytes before it."""
+    """By digest of a record with which a published state ends: the record, and the records and bytes before it."""
     free: tuple[int, int] = (0, 0)
-    """Records and bytes before what another role reads next."""
+    """The records and bytes before the record that another role reads next."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Stays:
-    """The second newest state of use of a home partition.
+    """The second newest usable state of a home partition.
 
     Attributes:
-        sequence: of the journal record on which it stands.
-        trimmed: what it lets go of its own journal, if anything.
-        needed: where it reads on in each log.
+        sequence: the number of the journal record with which it ends.
+        trimmed: the records of its own journal that can be deleted; None if there are none.
+        needed: the next offset that it reads in each log.
     """
 
     sequence: int
@@ -153,10 +154,10 @@ def plan(connection: Connection, system: System, keys: KeySource, roles: Collect
 async def plan_async(
     connection: Connection, system: System, keys: KeySource, roles: Collection[str] | None = None
 ) -> Trim:
-    """What can be deleted of the journals of these roles, or of all (None); their keys must be at hand.
+    """Find the records that can be deleted of the journals of these roles (None: of all); their keys must be given.
 
     Raises:
-        TrimRefused: of a partition there are too few states of use.
+        TrimRefused: a partition has too few usable states.
         HushstreamError: the deployment has no such role; a key cannot be used; the topics cannot be read.
     """
     planner = _Planner(connection, system, keys)
@@ -173,7 +174,7 @@ def trim(connection: Connection, planned: Trim) -> None:
 
 
 async def trim_async(connection: Connection, planned: Trim) -> None:
-    """Delete what was planned.
+    """Delete the planned records.
 
     Raises:
         BrokerUnreachable, AccessDenied, BrokerRefused: see `hushstream.ops.connection.client_errors`.
@@ -189,12 +190,12 @@ async def trim_async(connection: Connection, planned: Trim) -> None:
 
 
 class _Planner:
-    """Finds what can be deleted, role by role.
+    """Finds the records that can be deleted, role by role.
 
     Attributes:
-        found: that.
-        kept: journals that are kept whole, and why.
-        lacking: partitions without enough states of use, in words.
+        found: the records that can be deleted, for each journal.
+        kept: why other journals are not shortened, by topic.
+        lacking: the partitions without enough usable states, in words.
     """
 
     def __init__(self, connection: Connection, system: System, keys: KeySource) -> None:
@@ -203,10 +204,10 @@ class _Planner:
         self.kept: dict[str, str] = {}
         self.lacking: list[str] = []
         self._unheld: dict[str, list[_Stays | None]] = {}
-        """Of each role whose states were looked at, what they let go: opened once, as they may be large."""
+        """The usable states of each role, without other roles' needs. They may be large, so each is opened once."""
 
     async def add(self, role: Role) -> None:
-        """Look at all partitions of a role's journal."""
+        """Plan all partitions of a role's journal."""
         topic = topic_of(self._system, role.journal)
         if topic.name in self._system.devices:
             self.kept[topic.name] = "devices begin at its first record"
@@ -226,10 +227,10 @@ class _Planner:
             self.found += [stays.trimmed] if stays is not None and stays.trimmed is not None else []
         idle = sorted({one.by for one in held.values() if not one.offset})
         if idle:
-            self.kept[topic.name] = f"these have folded nothing, and begin at its first record: {', '.join(idle)}"
+            self.kept[topic.name] = f"these have folded nothing yet, and need its first record: {', '.join(idle)}"
 
     async def _hold(self, reader: Role, journal: str, held: dict[TopicPartition, _Held]) -> None:
-        """Note where the partitions of another role read on in a journal."""
+        """Note the next offset that each partition of another role reads in a journal."""
         for home, stays in enumerate(await self._alone(reader)):
             for partition in range(self._system.partitions[journal]):
                 source = (journal, partition)
@@ -254,7 +255,7 @@ class _Planner:
         return found
 
     async def _of_home(self, role: Role, home: int, logs: LiveLogs, held: _Held) -> _Stays | None:
-        """What stays of one journal; None where nothing was folded."""
+        """Find the state that stays for one journal; None if nothing was folded yet."""
         journal, source = (role.journal, home), (role.state.name, home)
         make = role_work(role.name, self._system, self._keys).make_machine
         seal = StateSeal(self._system.config.deployment, role.name, home, make.state_keys())
@@ -277,12 +278,12 @@ class _Planner:
 def _second_of_use(
     beginner: Beginner, passed: _Passed, journal: TopicPartition, states: PublishedCopy
 ) -> tuple[Found, Begun, tuple[InputRecord, int, int]] | None:
-    """The state that stays, a machine on it, and what lies before its record.
+    """Find the second newest usable state, a machine with it, and the records before the record that it ends with.
 
-    None for a journal without a record behind its first.
+    None for a journal that has only its first record.
 
     Raises:
-        TrimRefused: there are too few.
+        TrimRefused: there are too few usable states.
     """
     useful, why = [], list(states.ignored)
     for found in reversed(states.found):

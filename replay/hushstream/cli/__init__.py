@@ -1,1 +1,1 @@
-"""The command line, on top of everything."""
+"""The ``hushstream`` command line; no other package imports it."""

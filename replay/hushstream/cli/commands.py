@@ -1,4 +1,4 @@
-"""Every command: where it is made, and its first line, which stands here so that listing it imports nothing."""
+"""Lists every command with its module and the first line of its help, so that listing commands imports nothing else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _USERS = ("hushstream.cli.operate.users",)
 
 
 class Commands(LazyGroup):
-    """Those of hushstream."""
+    """The commands of hushstream."""
 
     parts = {  # noqa: RUF012 - read by click alone, and a mapping by its type
         "demo": Part(
@@ -34,26 +34,26 @@ class Commands(LazyGroup):
         ),
         "shadow": Part(
             _OPERATIONS,
-            "What a deployment's answers would have earned that an application asked for and did not show.",
+            "Estimate what a deployment's answers would have earned, where an application did not show them.",
         ),
         "audit": Part(
             _EVALUATIONS,
             "Attack a mechanism's noise and print the proven lower bound on epsilon beside the claim; exit 1 above it.",
         ),
-        "guarantee": Part(_PROMISES, "What a configuration promises, to whom, over a lifetime, before anything runs."),
+        "guarantee": Part(_PROMISES, "Show what a configuration guarantees, to whom, over a lifetime; nothing is run."),
         "plan": Part(
             ("hushstream.cli.configure.plans",),
-            "What a deployment will bring, before it runs, from public numbers alone.",
+            "Predict what a deployment will bring, before it runs, from public numbers only.",
         ),
         "model": Part(
-            ("hushstream.cli.operate.models",), "What a released model prefers, for whom, and how sure it is."
+            ("hushstream.cli.operate.models",), "Show what a released model prefers, for whom, and how sure it is."
         ),
         "prepare": Part(
             _DEPLOYMENTS,
             "Make a deployment's folder: check the configuration, and prepare the files that its system needs.",
         ),
         "statement": Part(
-            _PROMISES, "What a data-protection officer needs to know of a deployment, as a page, or as JSON."
+            _PROMISES, "Write what a data-protection officer needs to know about a deployment, as a page or as JSON."
         ),
         "config": Part(
             (*_DEPLOYMENTS, "hushstream.cli.configure.config_options", "hushstream.cli.configure.migration"),
@@ -77,18 +77,18 @@ class Commands(LazyGroup):
         ),
         "verify": Part(_OPERATIONS, "Recompute what was published from the logs."),
         "budget": Part(
-            _OPERATIONS, "What has been spent and is left, by scope and mechanism, beside the configured limits."
+            _OPERATIONS, "Show what has been spent and is left, by scope and mechanism, with the configured limits."
         ),
         "lift": Part(
-            _OPERATIONS, "What the model is worth over the hold-out, with an interval, from released counts alone."
+            _OPERATIONS, "Show what the model is worth over the hold-out, with an interval, from released counts only."
         ),
         "forget": Part(
             _USERS,
-            "Erase a user: their state goes, and it is said what stays and what waits; needs the client's rights.",
+            "Erase a user's state, and say what stays and what is deleted later; needs the client's rights.",
         ),
         "item": Part(
             ("hushstream.cli.operate.catalogue",),
-            "What is now `items retire` and `items add`.",
+            "Former name of `items retire` and `items add`.",
             hidden=True,
         ),
         "items": Part(
@@ -100,7 +100,7 @@ class Commands(LazyGroup):
         "bench": Part(_OPERATIONS, "Measure what the project promises to reach; ratios within one run, medians."),
         "sizes": Part(
             _WORKERS,
-            "What an interaction takes of disk, memory and CPU, measured here, and what a rate needs; see ``--help``.",
+            "Measure the disk, memory and CPU of an interaction here, and what a rate needs; see ``--help``.",
         ),
         "soak": Part(_USERS, "Give many users their interactions on one learner, and print its memory against a cap."),
         "metrics-table": Part(

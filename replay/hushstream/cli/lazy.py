@@ -1,7 +1,7 @@
-"""A group whose commands are imported when one of them is run: their names and first lines stand in a table.
+"""A group of commands that imports a command only when it is run; a table has their names and first lines of help.
 
-What a command works on (numpy, pydantic, every system) takes seconds to import, and neither ``--help``, ``--version``
-nor the completion of a name needs any of it.
+The modules that a command needs (numpy, pydantic, every system) take seconds to import, and ``--help``, ``--version``
+and the completion of names need none of them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typer.main import get_group
 
 
 class Part(NamedTuple):
-    """Where a command is made.
+    """Where a command is defined.
 
     Attributes:
-        modules: whose `register` adds it, in this order.
-        help: its first line.
+        modules: the modules whose `register` functions add it, in this order.
+        help: the first line of its help.
         hidden: whether it is left out of the list.
     """
 
@@ -31,7 +31,7 @@ class Part(NamedTuple):
 
 
 class LazyGroup(TyperGroup):
-    """Commands of `PARTS`, by their names."""
+    """A group with the commands of its ``parts``."""
 
     parts: Mapping[str, Part] = {}
 
@@ -42,14 +42,14 @@ class LazyGroup(TyperGroup):
 
     @commands.setter
     def commands(self, _: Any) -> None:
-        """What click puts here at the start is empty: all commands are of the table."""
+        """Ignore the empty mapping that click assigns at the start: all commands come from the table."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Their names, in the order of the table."""
+        """The names of the commands, in the order of the table."""
         return list(self.parts)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """What a list of commands shows of one; nothing is imported."""
+        """A command with only its first line of help, for a list; nothing is imported."""
         part = self.parts.get(cmd_name)
         return None if part is None else TyperCommand(cmd_name, help=part.help, hidden=part.hidden)
 

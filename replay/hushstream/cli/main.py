@@ -23,16 +23,16 @@ app = typer.Typer(
     help="Private online recommendation as a stream job.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    # Half a second of every call goes to frames and colours of its help otherwise.
+    # Otherwise every call spends half a second on the frames and colours of its help.
     rich_markup_mode=None,
-    # Help is as wide as the terminal, where click would stop at 80 columns.
+    # Let help be as wide as the terminal: click would limit it to 80 columns.
     context_settings={"max_content_width": 200},
     cls=Commands,
 )
 
 
-_YOUNG_OBJECTS = 100_000
-"""So many new objects are there before Python looks for cycles among them."""
+_YOUNG_OBJECTS = 200_000
+"""Python collects garbage only after this many new objects; the imports of a worker make 150,000."""
 
 
 def _show_version(asked: bool) -> None:
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Raises:
         SystemExit: always; see the module for the codes.
     """
-    # Imports make hundreds of thousands of objects and no garbage: looking for it took a sixth of a worker's start.
+    # Imports make hundreds of thousands of objects and no garbage: collections took a sixth of a worker's start.
     gc.set_threshold(_YOUNG_OBJECTS)
     _quiet_libraries()
     _print_what_a_terminal_lacks()
@@ -70,11 +70,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except HushstreamError as error:
         _refuse("; ".join(str(error).splitlines()))
     except BrokenPipeError:
-        # Whoever read the output has seen enough; what is still buffered has no reader.
+        # The reader has closed the pipe: nobody reads what is still buffered.
         sys.stdout = None
         raise SystemExit(1) from None
     except OSError as error:
-        # A file or folder that cannot be made, read or written.
+        # A file or folder could not be created, read or written.
         _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except KeyboardInterrupt:
         raise SystemExit(130) from None
@@ -86,14 +86,14 @@ def _refuse(reason: str) -> None:
 
 
 def _print_what_a_terminal_lacks() -> None:
-    """Print what the locale has no character for as an escape: half of a table and a traceback would help nobody."""
+    """Print characters that the locale lacks as escapes; otherwise half a table and a traceback would be printed."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _quiet_libraries() -> None:
-    """Keep a library's warnings from standing before the one line that says the same; a worker sets up its own log."""
+    """Suppress warnings of libraries, because our one-line error says the same; a worker sets up its own log."""
     if logging.lastResort is not None:
         logging.lastResort.setLevel(logging.CRITICAL)
 

@@ -1,4 +1,4 @@
-"""Names that systems give, as arguments and options: one that no system has is wrong usage, as a wrong choice is."""
+"""Arguments and options whose values are names of systems' parts; an unknown name is wrong usage, as for a choice."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from hushstream.engine.declare.declaration import Kind
 
 ALL = "all"
-"""In place of a role: all of them, for the owner of all keys."""
+"""Used in place of a role: all roles, for the owner of all keys."""
 
 
 GATEWAY = "gateway"
-"""In place of a role: applications' calls over HTTP (`hushstream.gateway`)."""
+"""Used in place of a role: the gateway, which answers applications over HTTP (`hushstream.gateway`)."""
 
 
 AUDITOR = "auditor"
-"""In place of a role: checks what a role published (`hushstream.ops.audit`)."""
+"""Used in place of a role: the auditor, which checks what a role published (`hushstream.ops.audit`)."""
 
 
 def _kinds() -> Iterator[Kind]:
-    """Every system, each imported when its turn comes: a command's help needs none, and a role's name mostly one."""
+    """Yield every system, importing each only when needed: a role's name mostly needs one, and help none."""
     from hushstream.systems.catalogue import in_turn
 
     return in_turn()
@@ -51,7 +51,7 @@ def key_zones() -> tuple[str, ...]:
 
 
 def storage_zones() -> tuple[str, ...]:
-    """The names under which storage keys lie among key files, in any system."""
+    """The names of storage key files, in any system."""
     return tuple(dict.fromkeys(role.storage_zone for kind in _kinds() for role in kind.roles))
 
 
@@ -69,7 +69,7 @@ def letter_zones() -> tuple[str, ...]:
 def one_of(names: Callable[[], Iterable[str]]) -> Callable[[Any], Any]:
     """A callback for a parameter, which may be given several times, whose values are among ``names``.
 
-    What each party of a deployment has of its own is named with the party: ``learner.alpha``.
+    Names of single parties end with the party: ``learner.alpha``.
     """
 
     def check(given: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Options that several commands share, so that they are spelled alike everywhere."""
+"""Options that several commands share, so that they have the same names everywhere."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hushstream.agents.worker.deployment import KeySource
 
 STATE = "state"
-"""Below a deployment's folder: what workers remember, by role."""
+"""The folder of workers' state in a deployment's folder, with one folder for each role."""
 
 DeploymentFolder = Annotated[
     Path,
@@ -30,7 +30,7 @@ ConfigFile = Annotated[Path, typer.Argument(help="A deployment.yaml, or the fold
 
 
 def _addresses(text: str | None) -> str | None:
-    """Refuse what is no list of ``host:port`` before a client library stumbles over it."""
+    """Refuse text that is no list of ``host:port``, before a client library fails on it."""
     for address in [] if text is None else text.split(","):
         host, _, port = address.strip().rpartition(":")
         if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
@@ -48,7 +48,7 @@ RunningAt = Annotated[
     str | None,
     typer.Option(
         "--bootstrap", "-b", callback=_addresses,
-        help="host:port of the Kafka it runs on: read there what operators have accepted to lose.",
+        help="host:port of the Kafka it runs on: read there which losses operators have accepted.",
     ),
 ]  # fmt: skip
 OwnKafka = Annotated[
@@ -85,14 +85,14 @@ OneInSync = Annotated[
     bool,
     typer.Option(
         "--one-in-sync",
-        help="Several brokers may count a record that one copy has: the loss of a broker can roll journals back.",
+        help="Accept that one copy of a record is enough on several brokers: a broker's loss can roll journals back.",
     ),
 ]
 Acls = Annotated[bool, typer.Option("--acls/--no-acls", help="Access rules, on a broker that enforces them.")]
 
 
 def key_source(folder: Path, keys: Path | None, seed: int | None) -> KeySource:
-    """Where a command's keys come from."""
+    """The source of a command's keys."""
     from hushstream.agents.worker.deployment import KEYS, KeySource
 
     if seed is not None:
@@ -115,10 +115,10 @@ def config_file(path: Path) -> Path:
 
 
 def require_folder(folder: Path) -> None:
-    """Refuse a folder that could not be written at the end of a long run; makes nothing.
+    """Check at the start of a long run that a folder can be written at its end; creates nothing.
 
     Raises:
-        HushstreamError: it, or what it would be made in, is no folder or may not be written.
+        HushstreamError: the folder, or the one above it if it is missing, is no folder or cannot be written.
     """
     there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
@@ -146,12 +146,12 @@ def print_and_exit(found: Any, json: bool) -> NoReturn:
 
 
 def show(document: Any, json: bool, *shown: str | RenderableType) -> None:
-    """Print what a command found: as JSON for a script, else as the text and the tables for people.
+    """Print the result of a command: as JSON for a script, otherwise as text and tables.
 
     Args:
-        document: plain values, all that was found.
-        json: whether a script reads.
-        shown: each on lines of its own; an empty text is none.
+        document: the whole result as plain values.
+        json: whether to print JSON.
+        shown: texts and tables, each on lines of its own; empty texts are skipped.
     """
     if json:
         print_json(document)
@@ -166,10 +166,10 @@ def show(document: Any, json: bool, *shown: str | RenderableType) -> None:
 
 
 def assignments(texts: list[str], option: str) -> dict[str, Any]:
-    """``["a=1", "b=x"]`` as values, read as YAML.
+    """Read texts such as ``["a=1", "b=x"]``, with values in YAML.
 
     Raises:
-        HushstreamError: a text is no ``NAME=VALUE``, or its value no YAML.
+        HushstreamError: a text is not ``NAME=VALUE``, or its value is not YAML.
     """
     import yaml
 

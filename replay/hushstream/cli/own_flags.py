@@ -1,4 +1,4 @@
-"""A command some of whose options are its system's own: it takes them out of its line, wherever they stand in it."""
+"""A command that also accepts options of its system, anywhere in the command line."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typer.core import TyperCommand
 
 
 class OwnFlags(TyperCommand):
-    """Leaves in the context's ``args`` every ``--flag VALUE`` that is none of the command's.
+    """Leaves every ``--flag VALUE`` that is not an option of the command in the context's ``args``.
 
-    Which flags a system has is known only after its studies, which draw pictures, were loaded. All of them take a
-    value, so nothing needs to be known of them to tell them from the arguments.
+    The flags of a system are known only after its studies were loaded, which takes long. All of them take a value, so
+    they can be told from arguments without knowing them.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse what is the command's."""
+        """Parse the arguments and options of the command itself."""
         known = {flag: takes for one in self.get_params(ctx) for flag, takes in _flags(one).items()}
         own, rest = _split(args, known)
         super().parse_args(ctx, rest)
@@ -33,7 +33,7 @@ def _flags(parameter: Any) -> Mapping[str, bool]:
 
 
 def _split(args: list[str], known: Mapping[str, bool]) -> tuple[list[str], list[str]]:
-    """What is not the command's, and what is."""
+    """Split a command line into the system's options, and the command's own arguments and options."""
     own: list[str] = []
     rest: list[str] = []
     words = iter(args)

@@ -1,4 +1,4 @@
-"""Options of a replay that only its system has: its studies declare them, and the rest of a command line gives them."""
+"""Options of a replay that only its system has. Its studies declare them; their values are in the rest of the line."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def own_options(study: Study, left: Sequence[str]) -> dict[str, Any]:
-    """The options that a system alone has, by their names.
+    """Read the options that only one system has, by their names.
 
     Args:
-        study: of the system.
-        left: what the command line holds beside the options of every system: ``--flag VALUE`` or ``--flag=VALUE``.
+        study: the study of the system.
+        left: the rest of the command line: ``--flag VALUE`` or ``--flag=VALUE``.
 
     Raises:
-        HushstreamError: one that the system does not have, or a value that is none of its kind.
+        HushstreamError: the system has no such option, or a value has a wrong type.
     """
     names = {flag: name for name, flag in study.flags.items()}
     hints = get_type_hints(study.options)
@@ -50,7 +50,7 @@ def _pairs(left: Sequence[str]) -> list[tuple[str, str | None]]:
 
 
 def _owner(flag: str) -> str:
-    """Whose option it is, in words; empty where it is nobody's."""
+    """Say which systems have an option; empty if none has it."""
     from hushstream.replay.study import studies
 
     owners = [study.system for study in studies().values() if flag in study.flags.values()]

@@ -1,4 +1,4 @@
-"""The options that say where a deployment is, given to every command that works on a running one."""
+"""The options that locate a running deployment, for every command that works on one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Own = ParamSpec("_Own")
 
 
 class Place(NamedTuple):
-    """A deployment: its folder, what it is, and the broker that it runs on."""
+    """A running deployment: its folder, its system, and the connection to its broker."""
 
     folder: Path
     system: System
@@ -31,10 +31,10 @@ def open_place(
     prefix: Prefix = None,
     security: SecurityFile = None,
 ) -> Place:
-    """Read a deployment's folder, and say how its broker is reached; connects to nothing.
+    """Read a deployment's folder, and make the settings of the connection; does not connect.
 
     Raises:
-        ConfigurationError: the folder is incomplete, or its files do not fit each other.
+        ConfigurationError: the folder is incomplete, or its files do not fit together.
         HushstreamError: the security file cannot be used.
     """
     system = load(deployment)
@@ -43,9 +43,9 @@ def open_place(
 
 
 def at_place(command: Callable[Concatenate[Place, _Own], None]) -> Callable[..., None]:
-    """Make a command, in place of its first parameter, take the options of `open_place`.
+    """Give a command the options of `open_place` in place of its first parameter.
 
-    Typer reads a command's options from its signature, so that is put together from both.
+    Typer reads a command's options from its signature, so the new signature combines both.
     """
     shared = signature(open_place, eval_str=True).parameters
     own = list(signature(command, eval_str=True).parameters.values())[1:]

@@ -20,14 +20,14 @@ from rich.text import Text
 
 
 class _Rate(ProgressColumn):
-    """Interactions a second."""
+    """Shows interactions per second."""
 
     def render(self, task: Task) -> Text:
         return Text("" if task.speed is None else f"{task.speed:,.0f}/s", style="progress.data.speed")
 
 
 def progress_bar(quiet: bool) -> Progress:
-    """A bar; none for output that a script reads (``quiet``), nor where no terminal shows it."""
+    """A progress bar; invisible if ``quiet`` (a script reads the output), or without a terminal."""
     console = Console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),
@@ -42,8 +42,8 @@ def progress_bar(quiet: bool) -> Progress:
 
 
 @contextmanager
-def told_on_a_bar(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
-    """A bar for as long as it takes, moved by telling it (done, in all, what is going on); see `progress_bar`."""
+def steps_on_a_bar(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
+    """Show a bar during the block; yields a function that takes (done, total, name of the work). See `progress_bar`."""
     with progress_bar(quiet) as bar:
         task = bar.add_task("starting", total=None)
         yield lambda done, total, what: bar.update(task, completed=done, total=total, description=what)
@@ -51,7 +51,7 @@ def told_on_a_bar(quiet: bool) -> Iterator[Callable[[int, int, str], None]]:
 
 @contextmanager
 def working(what: str, quiet: bool) -> Iterator[None]:
-    """Say what is being done for as long as it takes, where a person watches; see `progress_bar`."""
+    """Show during the block what is being done, on a terminal; see `progress_bar`."""
     console = Console(stderr=True)
     if quiet or not console.is_terminal:
         yield

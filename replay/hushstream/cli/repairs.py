@@ -1,4 +1,4 @@
-"""Commands for topics that somebody else has written to, and for marks that were lost."""
+"""Commands for topics with foreign records, for inputs that were created again, and for lost marks."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def topics_repair(
     seed: KeySeed = None,
     json: AsJson = False,
 ) -> None:
-    """List records that nobody of the deployment wrote, in journals, marks and states; exit 1 where one stops readers.
+    """List foreign records in journals, marks and states; exit 1 if a record stops its readers.
 
-    Readers skip them: nothing has to be deleted. `verify` calls those of journals *changed* until a note under the
-    zone's key names them, which --note writes beside the chain; releases before this one stop at a note, so write none
-    while one of them runs. It needs the right to write the journals, as the role has it.
+    Readers skip foreign records, so nothing has to be deleted. `verify` reports those in journals as *changed* until a
+    note under the zone's key names them. --note writes such notes; it needs the role's right to write the journals.
+    Releases before this one stop at a note, so write none while one of them runs.
     """
     from hushstream.ops import repair
 
@@ -75,10 +75,10 @@ def topics_resume(
     write: Annotated[bool, typer.Option("--write", help="Do it; otherwise only say what would be done.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Let the offsets of an input that was deleted and made again go on where roles had come to.
+    """Advance the offsets of an input that was deleted and created again, to where the roles had read the old one.
 
-    It fills the new log with empty records up to there, writes what the new topic holds once more behind them, and
-    deletes what lies before. The worker that is then started names the word with which it goes on (--accept-loss).
+    It fills the new log with empty records up to there, writes the records of the new topic once more after them, and
+    deletes everything before. Then start the worker: it names the word that accepts the loss (--accept-loss).
     """
     from hushstream.ops import resume
 
@@ -109,10 +109,10 @@ def marks_rebuild(
     seed: KeySeed = None,
     json: AsJson = False,
 ) -> None:
-    """Write marks that were lost again, from the journals; the role's next release pays for one more epoch.
+    """Write lost marks again, from the journals; the role's next release pays for one more epoch.
 
-    Only of partitions whose marks are missing. Without its marks nobody can tell a journal from an older copy of it: be
-    sure that the journals are the newest. Stop the workers of the role first.
+    Only partitions with missing marks get one. Without marks nobody can tell a journal from an older copy of it, so
+    make sure that the journals are the newest. Stop the workers of the role first.
     """
     from hushstream.ops import rebuild
 

@@ -1,4 +1,4 @@
-"""How a table is printed: as wide as the terminal; into a file or a pipe, wide enough to lose nothing."""
+"""Prints tables as wide as the terminal, or, into a file or a pipe, wide enough to lose nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from rich.console import Console, RenderableType
 
 PLAIN_WIDTH = 160
-"""Columns where no terminal says how many it has."""
+"""The width without a terminal."""
 
 
 def print_table(table: RenderableType) -> None:

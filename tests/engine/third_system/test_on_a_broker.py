@@ -19,13 +19,13 @@ from hushstream.agents.worker.deployment import load
 from hushstream.broker import EmbeddedBroker
 from hushstream.engine.declare.declaration import System
 from hushstream.ops.connection import Connection
-from hushstream.ops.live import Quiet, copy_async
+from hushstream.ops.live import Pause, copy_async
 from hushstream.schemas import codec
 from hushstream.schemas.partitioning import partition_of
 from patience import Patience, patience
 
 WAIT_SECONDS = 60.0
-QUICK = Quiet(moment_seconds=0.02, within_seconds=0.5)
+QUICK = Pause(moment_seconds=0.02, within_seconds=0.5)
 USERS = [f"user-{number}" for number in range(20)]
 
 

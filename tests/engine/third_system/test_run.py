@@ -171,7 +171,7 @@ def test_an_erasure_drops_a_vote_that_waits_and_leaves_the_allowance(played: Any
     played.driver.pump()
     done = forget("ann")
     assert (done.topic, done.role, done.folded) == ("votes", "tally", None)
-    assert "whether the tally has folded it is for its own zone to see" in done.as_text()
+    assert "only the zone of the tally can see whether it has been folded" in done.as_text()
     assert "votes: 7 days" in done.as_text()
     assert "ann" not in done.as_text()
     assert sum(step.counts["forgotten"] for step in played.driver.steps) == 1

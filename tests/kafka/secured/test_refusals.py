@@ -221,7 +221,7 @@ async def test_a_worker_process_without_a_right_ends_with_one_line_and_releases_
     assert began.endswith("metrics ports (None, None)"), "its metrics are there before it can be refused"
     assert said == [
         f"hushstream worker shuffler: topic {deployed.name}.ledger: expected the right to Write and "
-        f"DescribeConfigs, there is none; `hushstream topics apply`, run by an administrator, creates the access rules "
+        f"DescribeConfigs, got none; `hushstream topics apply`, run by an administrator, creates the access rules "
         f"of every role (--principals names whom they are for)"
     ]
     logs = await copy_async(admin, deployed.system.partitions, {"journal-shuffler", "crowds"})

@@ -1,1 +1,1 @@
-"""What is asked of a broker: connections, logs, commits, access rules."""
+"""Talks to the broker: connections, logs, commits, access rules."""

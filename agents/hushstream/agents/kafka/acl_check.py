@@ -14,7 +14,7 @@ from hushstream.agents.errors import DENIED, AccessDenied
 from hushstream.agents.security import Cluster
 
 READ, WRITE, DESCRIBE_CONFIGS = 3, 4, 10
-"""Kafka's numbers of operations; bit n of the broker's answer stands for number n."""
+"""Kafka's numbers of operations; bit n of the broker's answer says whether operation n is allowed."""
 
 _NAMES = {READ: "Read", WRITE: "Write", DESCRIBE_CONFIGS: "DescribeConfigs"}
 _NOT_TOLD = -(2**31)
@@ -26,16 +26,16 @@ _FIX = (
 
 
 async def check_rights(cluster: Cluster, needed: Mapping[str, Collection[int]], group: str | None = None) -> None:
-    """Check what the broker's access rules allow; on a broker without any, all is allowed.
+    """Check that the broker's access rules allow what is needed; a broker without rules allows everything.
 
     Args:
-        cluster: the broker, and as whom we come to it.
-        needed: operations by the broker's name of a topic; one that does not exist is passed over.
+        cluster: the broker, and the user name with which we connect.
+        needed: operations by the broker's name of a topic; a topic that does not exist is skipped.
         group: the consumer group that must be readable.
 
     Raises:
         AccessDenied: names topic or group, the operation, and how to allow it.
-        KafkaError, OSError, TimeoutError: the broker is away.
+        KafkaError, OSError, TimeoutError: no broker answers.
     """
     admin = AIOKafkaAdminClient(**cluster.client_options())
     await admin.start()
@@ -46,7 +46,7 @@ async def check_rights(cluster: Cluster, needed: Mapping[str, Collection[int]], 
         if group is not None:
             _require(f"group {group}", (READ,), await _group_rights(admin, group))
     except IncompatibleBrokerVersion:
-        return  # it knows no access rules, or cannot tell: what is denied then shows when it is tried
+        return  # the broker has no access rules or cannot list them: a missing right then fails the operation itself
     finally:
         await admin.close()
 
@@ -54,7 +54,7 @@ async def check_rights(cluster: Cluster, needed: Mapping[str, Collection[int]], 
 def _require(place: str, wanted: Collection[int], allowed: int) -> None:
     missing = [] if allowed == _NOT_TOLD else [_NAMES[one] for one in sorted(wanted) if not allowed >> one & 1]
     if missing:
-        raise AccessDenied(f"{place}: expected the right to {' and '.join(missing)}, there is none; {_FIX}")
+        raise AccessDenied(f"{place}: expected the right to {' and '.join(missing)}, got none; {_FIX}")
 
 
 async def _topic_rights(admin: AIOKafkaAdminClient, names: Collection[str]) -> dict[str, int]:
@@ -78,20 +78,20 @@ async def _group_rights(admin: AIOKafkaAdminClient, group: str) -> int:
 
 
 class _InOneVersion:
-    """What the client sends: a request in the only version that we know."""
+    """Wraps a request so that the client sends it in the only version that we know."""
 
     def __init__(self, request: Any) -> None:
         self._request = request
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> Any:
-        """Called by the client with what the broker takes."""
+        """Choose the version; the client calls this with the versions that the broker accepts."""
         low, high = versions.get(self._request.API_KEY, (1, 0))
         if not low <= self._request.API_VERSION <= high:
             raise IncompatibleBrokerVersion(f"{type(self._request).__name__}: expected a newer broker")
         return self._request
 
 
-# aiokafka's own classes of these two requests end before the version that tells rights, or do not read them.
+# aiokafka's classes of these two requests stop before the version that contains the rights, or do not read the rights.
 class _TopicRightsResponse(Response):  # type: ignore[misc] # aiokafka is untyped here
     API_KEY = 3
     API_VERSION = 8

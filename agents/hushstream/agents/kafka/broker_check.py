@@ -29,7 +29,7 @@ from hushstream.agents.errors import BrokerVersionWrong
 from hushstream.agents.security import Cluster
 
 Versions = Mapping[int, tuple[int, int]]
-"""Lowest and highest version of each request that a broker takes, by the request's number."""
+"""The lowest and the highest version of each request that a broker accepts, by the request's number."""
 
 _NEEDED: tuple[type[Request], ...] = (
     ProduceRequest,
@@ -46,20 +46,20 @@ _NEEDED: tuple[type[Request], ...] = (
     InitProducerIdRequest,
     DescribeConfigsRequest,
 )
-"""What a worker cannot do without; idempotent production is the youngest of it."""
+"""The requests that a worker needs; of these, that for idempotent producers was added to Kafka last."""
 
 _BAD_PASSWORD = (SaslAuthenticationFailed, AuthenticationFailedError)
 _NO_MECHANISM = (UnsupportedSaslMechanismError, AuthenticationMethodNotSupported, IllegalSaslStateError)
 AT_THE_DOOR = (*_BAD_PASSWORD, *_NO_MECHANISM)
-"""The broker answers, but lets us not in."""
+"""Errors of a broker that answers but does not let us log in."""
 
 
 async def check_version(cluster: Cluster, timeout_seconds: float) -> None:
-    """Ask a broker which requests it takes.
+    """Check that a broker accepts the versions of requests that we need.
 
     Raises:
-        BrokerVersionWrong: it takes no version of one that we cannot do without.
-        KafkaError, OSError, TimeoutError: none answers.
+        BrokerVersionWrong: the broker accepts no version of a request that we need.
+        KafkaError, OSError, TimeoutError: no broker answers.
     """
     versions = await _versions(cluster, timeout_seconds)
     for request in _NEEDED:
@@ -69,7 +69,7 @@ async def check_version(cluster: Cluster, timeout_seconds: float) -> None:
             theirs = f"versions {low} to {high}" if low <= high else "no version"
             raise BrokerVersionWrong(
                 f"broker {cluster.bootstrap}: expected {request.__name__} in one of the versions {min(ours)} to "
-                f"{max(ours)}, it takes {theirs}; run Apache Kafka 4 (4.3 is tested), or a hushstream of its age"
+                f"{max(ours)}, it takes {theirs}; run Apache Kafka 4 (4.3 is tested), or a hushstream of its time"
             )
 
 
@@ -86,7 +86,7 @@ async def why_unreachable(cluster: Cluster, timeout_seconds: float) -> str:
 
 
 async def _versions(cluster: Cluster, timeout_seconds: float) -> Versions:
-    """From the first broker that answers; the error of the last one when none does."""
+    """Ask the brokers in turn until one answers; raises the last broker's error if none does."""
     options = cluster.client_options()
     servers = options.pop("bootstrap_servers")
     failure: Exception = TimeoutError()
@@ -100,7 +100,7 @@ async def _versions(cluster: Cluster, timeout_seconds: float) -> Versions:
             failure = error
             continue
         try:
-            # A listener for passwords tells its versions to anybody, and hangs up at the next question.
+            # A listener that wants a password answers this first request without one, and closes at the next.
             await connection.send(MetadataRequest([]))
             found: Versions = dict(connection._versions)
             return found
@@ -131,7 +131,7 @@ def _cause(error: Exception, cluster: Cluster) -> str:
 
 
 def _closed(cluster: Cluster) -> str:
-    """The broker ended the connection without a word: what that may mean, by what we came with."""
+    """Say why a broker may have closed the connection without an error, by the credentials that we sent."""
     security = cluster.security
     if not security.uses_tls:
         return "the broker closed the connection; it may expect TLS, or a password (name them with --security)"

@@ -19,22 +19,22 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 logger = logging.getLogger(__name__)
 
 END_SECONDS = 8.0
-"""Well within the half minute that a container has between SIGTERM and SIGKILL, and longer than any end that goes
-well: a clean end was seen to take up to 3 s on a machine with six times the work that it can do."""
+"""Much shorter than the half minute that a container has between SIGTERM and SIGKILL, and longer than a normal end: on
+a machine with six times the load that it can carry, a clean end took up to 3 s."""
 
 EndInTime = Callable[[BaseException | None], AbstractContextManager[None]]
 
 
 def wait_for_ever(failure: BaseException | None) -> AbstractContextManager[None]:
-    """No limit: for a worker that shares its process."""
+    """Set no limit: for a worker that shares its process with others."""
     return nullcontext()
 
 
 @contextmanager
 def or_exit(failure: BaseException | None) -> Iterator[None]:
-    """End this process if what is inside takes longer than `END_SECONDS`.
+    """End this process if the block takes longer than `END_SECONDS`.
 
-    From a thread of its own: the loop may be held. Nothing is lost by it: what had to be saved was, before.
+    A thread of its own does that, because the event loop may hang. Nothing is lost: everything was saved before.
 
     Args:
         failure: why the worker ends; None for a clean end.

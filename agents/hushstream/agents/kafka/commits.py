@@ -23,12 +23,12 @@ _ATTEMPTS = 10
 
 
 def journal_name(genesis: bytes) -> str:
-    """A short name of a journal, from its first record, so that marks of another journal are ignored."""
+    """A short name of a journal, made from its first record, so that the marks of another journal are ignored."""
     return blake2b(genesis, digest_size=8).hexdigest()
 
 
 def journal_label(journal: str, generation: int) -> str:
-    """The name of a journal in commits. A journal that was accepted in spite of its marks gets another name."""
+    """The name of a journal in commits. It changes when an operator accepts a journal that is behind its marks."""
     return f"{journal}.{generation}" if generation else journal
 
 
@@ -38,7 +38,7 @@ def pack_mark(journal: str, sequence: int) -> str:
 
 
 def committed_mark(metadata: str | None) -> Mark | None:
-    """Up to which record of which journal a commit's metadata says that all was sent; None where it does not."""
+    """The journal and the record up to which all outputs were sent, from a commit's metadata; None without a mark."""
     parts = (metadata or "").split(" ")
     if len(parts) != 3 or parts[0] != _FORM or not parts[2].isdecimal():
         return None
@@ -47,7 +47,7 @@ def committed_mark(metadata: str | None) -> Mark | None:
 
 
 def read_mark(metadata: str | None, journal: str) -> int:
-    """The sequence number in a mark of this journal, which a label names; 0 when there is no such mark."""
+    """The sequence number in a mark of the journal with this label; 0 if the metadata has no such mark."""
     mark = committed_mark(metadata)
     return mark.sequence if mark is not None and journal_label(mark.journal, mark.generation) == journal else 0
 
@@ -55,7 +55,7 @@ def read_mark(metadata: str | None, journal: str) -> int:
 async def committed_marks(
     settings: WorkerSettings, sources: Iterable[tuple[str, int]]
 ) -> Mapping[tuple[str, int], str]:
-    """The metadata last committed by the group for logical topic partitions.
+    """The metadata that the group last committed, for logical topic partitions.
 
     Raises:
         KafkaError: the coordinator did not answer after several attempts.

@@ -29,16 +29,16 @@ PRIVATE_API: Mapping[str, Any] = {
     "PartitionRecords._unpack_records": _Original._unpack_records,
     "Fetcher._proc_fetch_request": fetcher.Fetcher._proc_fetch_request,
 }
-"""What is relied upon; a test compares its source with what was read."""
+"""The private functions of aiokafka that this module relies on; a test fails when their source changes."""
 
 
 def batches_stay_compressed(key: bytes | None) -> bytes | None:
-    """The key as it is; as a consumer's ``key_deserializer`` it says that batches stay compressed."""
+    """Return the key unchanged. A consumer that has this function as ``key_deserializer`` keeps batches compressed."""
     return key
 
 
 class _Closed:
-    """A compressed batch, as the fetcher asks a batch, which holds one record in place of those that it packs."""
+    """A compressed batch with the interface that the fetcher expects; it yields one record in place of its content."""
 
     __slots__ = ("_batch",)
 
@@ -54,7 +54,7 @@ class _Closed:
 
 
 class _ClosedBatches:
-    """The batches of a fetch, those that are compressed as `_Closed`."""
+    """The batches of a fetch, with each compressed one as `_Closed`."""
 
     __slots__ = ("_records",)
 
@@ -70,7 +70,7 @@ class _ClosedBatches:
 
 
 class _PartitionRecords(_Original):  # type: ignore[misc, valid-type]  # the library declares no types for it
-    """Of a consumer with `batches_stay_compressed`: nothing is unpacked; of any other: as it was."""
+    """Keeps batches compressed for a consumer with `batches_stay_compressed`; for any other it changes nothing."""
 
     def __init__(
         self, place: Any, records: Any, aborted: Any, offset: int, key_deserializer: Any, *others: Any

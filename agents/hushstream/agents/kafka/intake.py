@@ -1,4 +1,4 @@
-"""Bounded buffers between the fetch thread and the folds: whole batches in, slices out."""
+"""Bounded buffers between the fetch thread and the folds: they take whole batches and give slices."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ _offset = attrgetter("offset")
 
 
 class InputBuffer:
-    """What has arrived of one input partition and is not folded yet.
+    """Holds the records of one input partition that have arrived and are not folded yet.
 
-    A record is taken only at the expected offset. One below it was seen before and is dropped; one above it
-    asks for a seek, because it may be the rest of an older fetch: only a hole that is seen again right after
-    that seek is a real one.
+    A record is taken only at the expected offset. A record below it was seen before and is dropped. A record above it
+    makes the fetcher seek, because it may come from an older fetch: the gap is real only if it is still there right
+    after that seek.
     """
 
     def __init__(
         self, source: TopicPartition, position: int, limit_records: int, limit_bytes: int, begins: int | None = None
     ) -> None:
-        """Start empty at ``position``; ``limit_*`` bound what may wait here.
+        """Start empty at ``position``; ``limit_records`` and ``limit_bytes`` bound what may wait here.
 
-        What lies before ``begins`` is lost, by an operator's word: the first slice covers it, without a record.
+        An operator has said that the records before ``begins`` are lost: the first slice covers their offsets without
+        any record.
         """
         self.source = source
         self.limit_records = limit_records
@@ -45,7 +46,7 @@ class InputBuffer:
 
     @property
     def size(self) -> int:
-        """Bytes of the values that wait."""
+        """The bytes of all values in the buffer."""
         return self._bytes
 
     @property
@@ -69,11 +70,11 @@ class InputBuffer:
         return len(self._records) >= self.limit_records or self._bytes >= self.limit_bytes
 
     def sought(self) -> None:
-        """Note that the fetcher now stands at ``next_offset``."""
+        """Note that the fetcher has sought to ``next_offset``."""
         self._wants_seek = False
 
     def offer(self, records: Sequence[InputRecord]) -> bool:
-        """Take a batch in offset order; False if it begins past the expected offset (then seek)."""
+        """Take a batch in offset order; False if it begins above the expected offset, so that a seek is needed."""
         if self._wants_seek:
             return True
         if records and records[0].offset < self._next:
@@ -93,7 +94,7 @@ class InputBuffer:
         return True
 
     def slice(self, limit_records: int, limit_bytes: int) -> InputSlice | None:
-        """The oldest unfolded records, at most so many; None if there are none. Nothing is removed."""
+        """The oldest unfolded records, up to the limits; None if there are none. Nothing is removed."""
         records = self._records
         if not records:
             return None
@@ -105,11 +106,11 @@ class InputBuffer:
         return InputSlice(*self.source, self._low, records[count - 1].offset + 1, tuple(records[:count]))
 
     def peek(self) -> Sequence[InputRecord]:
-        """Everything that waits, oldest first."""
+        """All records in the buffer, oldest first."""
         return self._records
 
     def advance(self, position: int) -> None:
-        """Forget what lies below ``position``: it was folded."""
+        """Remove the records below ``position``: they were folded."""
         if position <= self._low:
             return
         self._low = position
@@ -128,21 +129,21 @@ def _count_within(records: Sequence[InputRecord], count: int, limit_bytes: int) 
 
 
 class Intake:
-    """All buffers that one fetcher fills, by the broker's topic name and partition."""
+    """Holds all buffers that one fetcher fills, by the broker's topic name and partition."""
 
     def __init__(self) -> None:
         self._buffers: dict[TopicPartition, InputBuffer] = {}
         self._has_capacity = asyncio.Event()
         self.epoch = 0
-        """Raised at every rebalance: what was fetched in an older epoch is not delivered."""
+        """Increased at every rebalance: records that were fetched in an older epoch are not delivered."""
 
     def attach(self, buffers: Mapping[TopicPartition, InputBuffer]) -> None:
-        """Deliver to these buffers from now on (each is sought first)."""
+        """Deliver to these buffers from now on; the fetcher first seeks to the position of each."""
         self._buffers.update(buffers)
         self._has_capacity.set()
 
     def detach(self, sources: Iterable[TopicPartition]) -> None:
-        """Stop delivering; what was not folded is dropped with the buffer."""
+        """Stop delivering to these buffers; unfolded records are dropped with them."""
         for source in sources:
             self._buffers.pop(source, None)
         self.epoch += 1
@@ -156,12 +157,12 @@ class Intake:
         return {source for source, buffer in self._buffers.items() if not buffer.full}
 
     def seeks(self) -> dict[TopicPartition, int]:
-        """Where the fetcher must seek before it goes on."""
+        """The offsets to which the fetcher must seek before it goes on, by source."""
         return {source: buffer.next_offset for source, buffer in self._buffers.items() if buffer.wants_seek}
 
     @property
     def any_full(self) -> bool:
-        """Whether some source is paused."""
+        """Whether any buffer is full, so that fetching its source pauses."""
         return any(buffer.full for buffer in self._buffers.values())
 
     def notify_capacity(self) -> None:
@@ -169,7 +170,7 @@ class Intake:
         self._has_capacity.set()
 
     async def wait_for_capacity(self, timeout_seconds: float) -> None:
-        """Wait until a buffer was attached or emptied, or the time is over."""
+        """Wait until a buffer is attached or emptied, or until the timeout."""
         self._has_capacity.clear()
         try:
             await asyncio.wait_for(self._has_capacity.wait(), timeout_seconds)

@@ -20,14 +20,14 @@ from hushstream.engine.records import InputRecord, TopicPartition
 _offset = attrgetter("offset")
 _POLL_MILLISECONDS = 500
 _RETRY_MILLISECONDS = 20
-"""aiokafka sleeps so long at each topic that it has not met before, one after the other: at its 100 a recovery, which
-reads seven, spent most of its time with that."""
+"""aiokafka sleeps this long for each new topic, one after the other. With its default of 100 a recovery, which reads
+seven topics, spent most of its time asleep."""
 
 
 class LogReader:
-    """A group-less reader of some partitions; use it as an async context manager.
+    """Reads ranges of some partitions, without a group; use it as an async context manager.
 
-    Reading on from where the last range ended costs no seek, so a recovery reads at the speed of the log.
+    A range that begins where the last one ended needs no seek, so a recovery reads at the speed of the log.
     """
 
     def __init__(self, settings: WorkerSettings) -> None:
@@ -49,7 +49,7 @@ class LogReader:
         try:
             await self._consumer.start()
         except BaseException:
-            # Nobody else would close what was opened so far.
+            # __aexit__ is not called after an error here, so close what is open.
             await self._consumer.stop()
             raise
         return self
@@ -60,19 +60,19 @@ class LogReader:
         await self._consumer.stop()
 
     def open(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Read these partitions from now on, each from its position; forgets the ones before."""
+        """Read these partitions from now on, each from its position, and no others."""
         self._cursors = {source: _Cursor(position) for source, position in positions.items()}
         self._assigned = False
 
     def _assign(self) -> None:
-        # Only for a read: aiokafka 0.14 may hang in a stop that comes right behind an assignment.
+        # Assign only when something is read: aiokafka 0.14 may hang if it is stopped right after an assignment.
         self._consumer.assign([self._at(source) for source in self._cursors])
         for source, cursor in self._cursors.items():
             self._consumer.seek(self._at(source), cursor.position)
         self._assigned = True
 
     async def first_offsets(self, sources: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where each log begins."""
+        """The offset of the first record that each log still has."""
         found = await self._consumer.beginning_offsets([self._at(source) for source in sources])
         return {source: found[self._at(source)] for source in sources}
 
@@ -82,7 +82,7 @@ class LogReader:
         return {source: found[self._at(source)] for source in sources}
 
     async def offsets_since(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The first offset of each log whose record is not older than a log time; its end where there is none."""
+        """The offset of each log's first record that is not older than a log time; the log's end if all are older."""
         found = await self._consumer.offsets_for_times({self._at(one): ms for one, ms in times_ms.items()})
         ends = await self.end_offsets(list(times_ms))
         there = {source: found.get(self._at(source)) for source in times_ms}
@@ -98,7 +98,7 @@ class LogReader:
         return as_records(await self.fetched(source, low, high))
 
     async def fetched(self, source: TopicPartition, low: int, high: int) -> list[Any]:
-        """`read`, as the client gives records: with their keys."""
+        """Read as `read` does, but return the client's records, which have keys."""
         if low >= high:
             return []
         cursor = self._cursors[source]
@@ -140,7 +140,7 @@ class LogReader:
 
 
 class _Cursor:
-    """What was read ahead of one partition."""
+    """Holds the records of one partition that were read ahead."""
 
     def __init__(self, position: int) -> None:
         self.position = position
@@ -149,7 +149,7 @@ class _Cursor:
         self._low = position
 
     def rewind(self, low: int) -> bool:
-        """Stand at ``low``; False when that lies outside of what was read ahead (a seek is needed)."""
+        """Go to ``low``; False if that record was not read ahead, so that a seek is needed."""
         if self._low <= low <= self.position:
             while self._start < len(self._records) and self._records[self._start].offset < low:
                 self._start += 1
@@ -176,12 +176,12 @@ class _Cursor:
 
 
 def as_records(fetched: Iterable[object]) -> list[InputRecord]:
-    """Plain records from the client's; a record without a value (a tombstone) reads as empty bytes."""
+    """Turn the client's records into plain ones; a record without a value (a tombstone) has empty bytes."""
     return [InputRecord(r.offset, r.timestamp, r.value or b"") for r in fetched]  # type: ignore[attr-defined]
 
 
 async def partition_counts(settings: WorkerSettings, topics: Collection[str]) -> dict[str, int]:
-    """How many partitions each logical topic has; 0 for one that does not exist."""
+    """The number of partitions of each logical topic; 0 if the topic does not exist."""
     admin = AIOKafkaAdminClient(**settings.client_options())
     await admin.start()
     try:

@@ -1,4 +1,4 @@
-"""The operations of a worker on its Faust app: send, commit, assignment, ends of logs."""
+"""A worker's operations on its Faust app: send, commit, assignment, ends of logs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from hushstream.engine.records import Output, TopicPartition
 
 
 class Stream:
-    """A running app under logical topic names."""
+    """Wraps a running app, and takes logical topic names."""
 
     def __init__(self, app: Any, settings: WorkerSettings) -> None:
-        """Speak through ``app``'s producer and consumer."""
+        """Use the producer and the consumer of ``app``."""
         self._app = app
         self._settings = settings
         self._prefix = settings.topic_prefix
@@ -34,10 +34,10 @@ class Stream:
         return {place.partition for place in self._app.consumer.assignment() if place.topic == name}
 
     async def send(self, output: Output) -> Awaitable[Any]:
-        """Hand one record to the producer; the returned future ends with its acknowledgement.
+        """Hand one record to the producer; the returned future is done when the broker has acknowledged it.
 
         Raises:
-            JournalLost: the producer takes nothing any more.
+            JournalLost: the producer accepts no more records.
         """
         try:
             future: Awaitable[Any] = await self._app.producer.send(
@@ -48,7 +48,7 @@ class Stream:
         return future
 
     async def commit(self, places: Mapping[TopicPartition, tuple[int, str]]) -> bool:
-        """Commit (offset, metadata); False when it could not be done now."""
+        """Commit (offset, metadata); False if the commit failed and is to be tried again."""
         thread = self._app.consumer._thread
         return bool(await thread.commit_marked({self._at(source): place for source, place in places.items()}))
 
@@ -59,14 +59,14 @@ class Stream:
         return {source: found[place] for source, place in places.items()}
 
     async def read_journal(self, journal: TopicPartition, offset: int) -> list[tuple[int, bytes]]:
-        """(offset, value) of a journal from an offset to its end."""
+        """Read a journal from an offset to its end, as (offset, value)."""
         async with LogReader(self._settings) as reader:
             end = (await reader.end_offsets([journal]))[journal]
             reader.open({journal: offset})
             return [(record.offset, record.value) for record in await reader.read(journal, offset, end)]
 
     def fetched_end(self, source: TopicPartition) -> int | None:
-        """Where an input log ended at the last fetch; None before the first, or where it is not assigned any more."""
+        """The end of an input log at the last fetch; None before the first fetch, or if it is no longer assigned."""
         place = self._at(source)
         found = self._app.consumer.highwater(place) if place in self._app.consumer.assignment() else None
         return None if found is None else int(found)

@@ -18,9 +18,9 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 from hushstream.engine.values import ConfigurationError
 
 TOKEN_CHARACTERS = 32
-"""The least of a token: nobody tries them all."""
+"""The least length of a token, so that nobody can guess it by trying."""
 _PATIENCE_SECONDS = 10
-"""So long a caller may take to say what it wants."""
+"""How long a caller may take to send its request."""
 
 Wsgi = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
@@ -30,7 +30,7 @@ class MetricsAccess:
     """Who may read metrics, and whether they are encrypted on their way.
 
     Attributes:
-        token: what a scraper must send as ``Authorization: Bearer TOKEN``; None: nothing.
+        token: the token that a scraper must send as ``Authorization: Bearer TOKEN``; None: no token is needed.
         certificate: PEM file with a certificate and its key, for HTTPS; None: HTTP.
     """
 
@@ -39,11 +39,11 @@ class MetricsAccess:
 
     @classmethod
     def of_files(cls, token: Path | None, certificate: Path | None) -> MetricsAccess:
-        """Read a token from a file of its own, and look whether there is a certificate.
+        """Read the token from its file, and check the file of the certificate.
 
         Raises:
             ConfigurationError: a file is missing or others can read it, or it holds no token, or no certificate with
-                its key. Never repeats what it holds.
+                its key. The message never repeats the file's content.
         """
         read = None if token is None else _require_private("--metrics-token", token).strip()
         if read is not None and (len(read) < TOKEN_CHARACTERS or not read.isascii() or not read.isprintable()):
@@ -58,22 +58,22 @@ class MetricsAccess:
 
 
 EVERYBODY = MetricsAccess()
-"""Whoever reaches an endpoint reads it."""
+"""No token and no encryption: everybody who can reach an endpoint can read it."""
 
 
 class MetricsEndpoints:
-    """Serves registries until it is closed, each on a port of its own."""
+    """Serves registries of metrics, each on its own port, until it is closed."""
 
     def __init__(self, access: MetricsAccess) -> None:
-        """Nothing is served yet."""
+        """Serve nothing yet."""
         self._access = access
         self._servers: list[tuple[WSGIServer, Thread]] = []
 
     def open(self, host: str, port: int | None, registry: CollectorRegistry) -> int | None:
-        """Serve a registry (port None: not at all; 0: on any free one); gives the port.
+        """Serve a registry (port None: not at all; 0: on any free port); returns the port.
 
         Raises:
-            OSError: the port cannot be had.
+            OSError: the port is not available.
         """
         if port is None:
             return None
@@ -83,7 +83,7 @@ class MetricsEndpoints:
         family, address = _best(host, port)
         server = make_server(address, port, application, _server_of(family), handler_class=_Handler)
         if certificate is not None:
-            # A caller that says nothing holds up its own thread, in which the handshake comes to pass.
+            # The handshake runs in the thread of the request, so a caller that sends nothing blocks only that thread.
             server.socket = _context(certificate).wrap_socket(
                 server.socket, server_side=True, do_handshake_on_connect=False
             )
@@ -93,7 +93,7 @@ class MetricsEndpoints:
         return int(server.server_port)
 
     def close(self) -> None:
-        """Close all of them."""
+        """Close all endpoints."""
         for server, thread in self._servers:
             server.shutdown()
             server.server_close()
@@ -105,14 +105,14 @@ class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A caller that goes away, or speaks no TLS, is no fault of the worker's."""
+        """Log nothing: a caller that disconnects, or does not speak TLS, is not an error of the worker."""
 
 
 class _Handler(WSGIRequestHandler):
     timeout = _PATIENCE_SECONDS
 
     def log_message(self, format: str, *args: Any) -> None:
-        """A scrape every few seconds is nothing to log."""
+        """Log nothing: a scrape comes every few seconds."""
 
 
 def _server_of(family: socket.AddressFamily) -> type[_Server]:
@@ -120,7 +120,7 @@ def _server_of(family: socket.AddressFamily) -> type[_Server]:
 
 
 def _best(host: str, port: int) -> tuple[socket.AddressFamily, str]:
-    """The first address of a host, and of which family it is."""
+    """The first address of a host, with its address family."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, _, _, _, address = found[0]
     return family, str(address[0])
@@ -140,10 +140,10 @@ def _guarded(application: Wsgi, token: str) -> Wsgi:
 
 
 def _require_private(option: str, path: Path) -> str:
-    """The text of a file that is its owner's alone."""
+    """Read a text file; refuse it if anybody but its owner may read it."""
     try:
         if path.stat().st_mode & 0o077:
-            raise ConfigurationError(f"{option}: expected {path} to be its owner's alone (chmod 600)")
+            raise ConfigurationError(f"{option}: expected {path} to be readable by its owner only (chmod 600)")
         return path.read_text(encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"{option}: expected a readable file, got {error.strerror}") from None

@@ -1,15 +1,15 @@
-"""Every metric of a worker, declared in one table with its class.
+"""Declares every metric of a worker in one table, with its class.
 
-Classes: ``released`` came out of a mechanism; ``slot-public`` follows from what is public anyway (records per
-topic, slots, windows, times); ``zone-private`` tells something of content and is served only on the zone's
-own endpoint. Labels come from fixed lists: what is not on the list is counted as ``other``.
+A ``released`` metric shows the output of a mechanism. A ``slot-public`` metric depends only on what is public anyway
+(records per topic, slots, windows, times). A ``zone-private`` metric tells something about content and is served only
+on the zone's own endpoint. Label values come from fixed lists; a value that is not on the list is counted as ``other``.
 
-The learner takes in clicks, and a batch of clicks alone shows that there was one. So its batches, its recoveries and
-the lag of its clicks have zone-private metrics of their own (``hushstream_edge_*``); decisions are counted in public.
+A learner reads clicks, and a batch that holds only clicks shows that there was one. So its batches, its recoveries and
+the lag of its clicks have zone-private metrics (``hushstream_edge_*``); decisions are counted in public.
 
-The shuffler, the collector and the counters hold content, too, and yet their times are slot-public: they do the same
-for a null as for a report and the same for any reward, so a batch takes as long as its slots are many. A role that
-cannot do so declares its work private (`Role.private_work`). An aggregator works on what is published.
+The shuffler, the collector and the counters hold content, too, but their times are slot-public: they do the same work
+for a null slot as for a report, and for any reward, so the time of a batch depends only on its number of slots. A role
+that cannot do that declares its work private (`Role.private_work`). An aggregator works only on published records.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ METRICS: tuple[MetricSpec, ...] = (
         "counter",
         "zone-private",
         ("role", "outcome"),
-        "Events by what became of them.",
+        "Events, by outcome.",
     ),
     MetricSpec(
         "hushstream_slots_total",
@@ -158,7 +158,7 @@ METRICS: tuple[MetricSpec, ...] = (
         "gauge",
         "slot-public",
         ("role", "reason"),
-        "1 for a worker that has ended its work, for as long as it stays to tell why.",
+        "1 for a worker that cannot go on, with the reason, while it still serves metrics.",
     ),
     MetricSpec(
         "hushstream_group_member",
@@ -179,7 +179,7 @@ METRICS: tuple[MetricSpec, ...] = (
         "gauge",
         "slot-public",
         ("role",),
-        "Time since the worker's event loop last turned, in whole tens: of a hang it tells, of a batch it does not.",
+        "Time since the worker's event loop last ran, in whole tens: coarse, to show a hang but no single batch.",
     ),
     MetricSpec(
         "hushstream_fetch_age_seconds",
@@ -228,7 +228,7 @@ METRICS: tuple[MetricSpec, ...] = (
         "gauge",
         "slot-public",
         ("role", "declared"),
-        "1 for each role that the deployment has, told by all its workers.",
+        "1 for each role that the deployment has, reported by every worker.",
     ),
     MetricSpec(
         "hushstream_schema_generation",
@@ -291,14 +291,14 @@ METRICS: tuple[MetricSpec, ...] = (
         "gauge",
         "released",
         ("role", "partition", "source", "bound"),
-        "Share of the non-private gain after so many slots: as `plan` promised it, and as released sums have it (p2b).",
+        "Share of the non-private gain at this number of slots: as `plan` promised it, and by the released sums (p2b).",
     ),
     MetricSpec(
         "hushstream_outlook_reward_ratio",
         "gauge",
         "released",
         ("role", "partition", "source"),
-        "Share of slots that hold a reward: of users who learn alone, as promised, and as released with noise (p2b).",
+        "Share of slots that hold a reward: for users without a model, as promised, and as released with noise (p2b).",
     ),
     MetricSpec(
         "hushstream_lift_decisions",
@@ -368,7 +368,7 @@ METRICS: tuple[MetricSpec, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class RoleGauge:
-    """Where a value that a role reports is shown."""
+    """The gauge, with its labels, that shows a value which a role reports."""
 
     metric: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -388,7 +388,7 @@ def _budget(scope_class: str) -> dict[str, RoleGauge]:
 
 
 def role_gauges_of(scope_classes: Iterable[str]) -> Mapping[str, RoleGauge]:
-    """What a role may report about a machine whose charges are of these classes, and the gauge that shows it."""
+    """The values that a role may report about a machine with charges of these classes, and the gauge of each."""
     budgets = {name: gauge for scope_class in scope_classes for name, gauge in _budget(scope_class).items()}
     return {
         "model_version": RoleGauge("hushstream_model_version"),

@@ -1,6 +1,6 @@
-"""A worker's metrics (`hushstream.agents.observe.metric_table`) and the endpoints that serve them.
+"""Keeps a worker's metrics (`hushstream.agents.observe.metric_table`) and serves them.
 
-What is zone-private is in a registry of its own, on an endpoint of its own.
+Zone-private metrics are in a registry of their own, which has an endpoint of its own.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from hushstream.schemas.catalogue import FIRST_GENERATION
 
 __all__ = ["METRICS", "OTHER", "Labels", "MetricClass", "MetricSpec", "Metrics"]
 
-# Otherwise every counter has a second series that only says when it was made.
+# Otherwise every counter has a second series that only says when the counter was created.
 disable_created_metrics()  # type: ignore[no-untyped-call]  # the library declares no types for it
 
 OTHER = "other"
 LOOPBACK = "127.0.0.1"
 
 _OF_WORK = {True: "hushstream_edge_", False: "hushstream_"}
-"""How the names of what is measured of a role's work begin where it follows from content, and elsewhere."""
+"""How metrics of a role's work begin: the key says whether its batches depend on content."""
 _WORK = ("batch_seconds", "journal_appends_total", "recovery_seconds")
 
 HEARTBEAT_STEP_SECONDS = 10.0
-"""How coarse the public age of the last heartbeat is: no single batch, of clicks perhaps, can be seen in it."""
+"""The step of the public age of the event loop. It is so coarse that no single batch (perhaps of clicks) is visible."""
 
 _STOPPED = "hushstream_partition_stopped"
 STOP_REASONS = (
     "inputs_deleted", "journal_truncated", "topics_replaced", "older_than_paid", "replay_mismatch", "newer_journal",
 )  # fmt: skip
-"""Why one partition may be stopped: the names of the errors, in snake case."""
+"""The reasons for which one partition may be stopped: the names of the errors, in snake case."""
 EXIT_REASONS = (
     "access_denied", "broker_version_wrong", "datadir_unusable", "foreign_journal", "no_partition",
     "partition_count_wrong", "session_refused", "topic_missing", "topic_settings_wrong",
 )  # fmt: skip
-"""Why a whole worker may end that a new start does not mend."""
+"""The reasons for which a whole worker ends and a restart does not help."""
 
 _SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 20.0, 60.0)
 _KINDS: Mapping[str, Callable[..., Any]] = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}
@@ -56,14 +56,14 @@ _KINDS: Mapping[str, Callable[..., Any]] = {"counter": Counter, "gauge": Gauge, 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """The fixed lists that label values are taken from, and what a worker says of its deployment once and for all.
+    """The fixed lists of label values, and the facts about the deployment that do not change while a worker runs.
 
     Attributes:
-        scope_classes: of the charges that the role's gauges show.
-        roles: of the deployment.
-        schema_generation: in which the worker writes.
-        private_work: whether the role's batches follow from content.
-        private_lag: inputs whose number of records is content.
+        scope_classes: the classes of charges that the role's gauges show.
+        roles: all roles of the deployment.
+        schema_generation: the one in which the worker writes.
+        private_work: whether the number and size of the role's batches depend on content.
+        private_lag: the inputs whose number of records is private.
     """
 
     role: str
@@ -92,9 +92,9 @@ class Metrics:
 
         Args:
             labels: the values that labels may have.
-            reason_of: reads the reason code out of a dead letter.
-            figures_of: what to show of a record that has left, by the names of `role_gauges_of`.
-            clock: in seconds, from any time on.
+            reason_of: reads the reason code of a dead letter.
+            figures_of: gives the values of a released record, by the names of `role_gauges_of`.
+            clock: gives seconds; it may begin at any time.
         """
         self._clock = clock
         self._beaten = clock()
@@ -119,9 +119,10 @@ class Metrics:
         zone_host: str = LOOPBACK,
         access: MetricsAccess = EVERYBODY,
     ) -> tuple[int | None, int | None]:
-        """Open the two endpoints (None: not served; 0: any free port) and give the ports in use.
+        """Open the two endpoints (None: not served; 0: any free port) and return the ports in use.
 
-        The zone's has a host of its own: whoever opens the public one to others has not opened this one.
+        The zone's endpoint has a host of its own, so that opening the public endpoint to others does not open the
+        zone's.
         """
         endpoints = MetricsEndpoints(access)
         self._endpoints.append(endpoints)
@@ -134,7 +135,7 @@ class Metrics:
         self._endpoints.clear()
 
     def batch(self, counts: Mapping[str, int], seconds: float) -> None:
-        """One step is done: its event counts, and how long it took from being taken to being released."""
+        """Count the events of a finished step, and the time from taking its batch to releasing its outputs."""
         for name, count in counts.items():
             self._of("hushstream_events_total", outcome=self._known(name, self._labels.outcomes)).inc(count)
         self._of("hushstream_slots_total").inc(counts.get("slot", 0) + counts.get("slot_sent", 0))
@@ -143,15 +144,15 @@ class Metrics:
         self._of(self._work + "batch_seconds").observe(seconds)
 
     def journaled(self) -> None:
-        """One journal record was appended."""
+        """Count one appended journal record."""
         self._of(self._work + "journal_appends_total").inc()
 
     def reloaded(self) -> None:
-        """A partition is being reloaded from its journal."""
+        """Count a reload of a partition from its journal."""
         self._of("hushstream_journal_reloads_total").inc()
 
     def released(self, outputs: Iterable[Output]) -> None:
-        """These records were acknowledged."""
+        """Count released records, which are acknowledged."""
         totals: dict[str, int] = {}
         for output in outputs:
             totals[output.topic] = totals.get(output.topic, 0) + 1
@@ -161,21 +162,21 @@ class Metrics:
             self._of("hushstream_releases_total", topic=self._known(topic, self._labels.topics)).inc(total)
 
     def dead_letters(self, outputs: Iterable[Output]) -> None:
-        """These dead letters were acknowledged."""
+        """Count dead letters, which are acknowledged."""
         for output in outputs:
             reason = self._reason_of(output.value) if self._reason_of is not None else OTHER
             self._of("hushstream_dead_letters_total", reason=self._known(reason, self._labels.reasons)).inc()
 
     def waited_in_vain(self) -> None:
-        """A partition waited for a click that a context names and that is not there."""
+        """Count a wait for a click that a context names and that does not exist."""
         self._of("hushstream_edge_waits_in_vain_total").inc()
 
     def recovered(self, seconds: float) -> None:
-        """One partition was brought to the end of its journal."""
+        """Note how long a partition took to reach the end of its journal."""
         self._of(self._work + "recovery_seconds").observe(seconds)
 
     def stopped(self, reasons: Mapping[int, str]) -> None:
-        """The partitions that were stopped, and why, as codes of `STOP_REASONS`."""
+        """Show which partitions were stopped, with the reasons as codes of `STOP_REASONS`."""
         metric = self._metrics[_STOPPED]
         for partition in self._stopped.keys() - reasons.keys():
             metric.remove_by_labels({"partition": self._partition(partition)})
@@ -184,49 +185,49 @@ class Metrics:
             self._of(_STOPPED, partition=self._partition(partition), reason=self._known(reason, STOP_REASONS)).set(1)
 
     def ended(self, reason: str) -> None:
-        """The worker has ended its work, and stays to tell why: a code of `STOP_REASONS` or `EXIT_REASONS`."""
+        """Show why the worker cannot go on: a code of `STOP_REASONS` or `EXIT_REASONS`."""
         known = self._known(reason, (*STOP_REASONS, *EXIT_REASONS))
         self._of("hushstream_exit_reason", reason=known).set(1)
 
     def homes(self, partitions: int) -> None:
-        """How many home partitions the role has, once that is known; before, partitions have no numbers."""
+        """Set the number of home partitions of the role; before that, metrics name no partition."""
         self._labels = replace(self._labels, partitions=partitions)
 
     def ended_no_more(self) -> None:
-        """The worker works again."""
+        """Show that the worker is working again."""
         self._metrics["hushstream_exit_reason"].clear()
 
     def member(self, is_member: bool) -> None:
-        """Whether the worker is in its group, or on its way into it."""
+        """Show whether the worker is in its group, or is joining it."""
         self._of("hushstream_group_member").set(is_member)
 
     def foreign(self, topic: str) -> None:
-        """A record was skipped on a topic of this role that is not of the deployment."""
+        """Count a record that was skipped because nobody of the deployment wrote it."""
         self._of("hushstream_foreign_records_total", topic=self._known(topic, self._labels.topics)).inc()
 
     def beat(self) -> None:
-        """The event loop turns; what is served shows how long ago that was, also when nothing turns any more."""
+        """Note that the event loop runs. The served age grows if it hangs, as another thread serves the metrics."""
         self._beaten = self._clock()
 
     def health(self, **values: float) -> None:
-        """What tells an outage, by the names of its gauges without prefix (`hushstream.agents.worker.health`)."""
+        """Set the gauges of `hushstream.agents.worker.health`, by their names without prefix."""
         for name, value in values.items():
             self._of(f"hushstream_{name}").set(value)
 
     def dark(self, partition: int, seconds: float) -> None:
-        """How long records of a partition have waited without one of them being folded."""
+        """Show how long records of a partition have waited while none of them was folded."""
         self._shown.add(partition)
         self._of("hushstream_partition_dark_seconds", partition=self._partition(partition)).set(seconds)
 
     def partitions(self, assigned: int, held: int, stopped: int) -> None:
-        """How many home partitions the group gave to this worker, how many of them run, and how many were stopped."""
+        """Show how many home partitions the group gave to this worker, how many run, and how many were stopped."""
         self._of("hushstream_partitions_declared").set(self._labels.partitions)
         self._of("hushstream_partitions_assigned").set(assigned)
         self._of("hushstream_partitions_held").set(held)
         self._of("hushstream_partitions_stopped").set(stopped)
 
     def lag(self, topic: str, partition: int, records: int) -> None:
-        """How many records of an input are not folded yet."""
+        """Show how many records of an input are not folded yet."""
         self._shown.add(partition)
         name = self._known(topic, self._labels.topics)
         metric = (
@@ -237,14 +238,14 @@ class Metrics:
         self._of(metric, topic=name, partition=self._partition(partition)).set(records)
 
     def role_gauges(self, partition: int, values: Mapping[str, float]) -> None:
-        """What a role reports about the machine of one partition, by the names of `role_gauges_of`."""
+        """Show the values that a role reports about one partition's machine, by the names of `role_gauges_of`."""
         self._shown.add(partition)
         for name, value in values.items():
             gauge = self._gauges[name]
             self._of(gauge.metric, partition=self._partition(partition), **gauge.labels).set(value)
 
     def keep_partitions(self, held: Collection[int]) -> None:
-        """Drop what was shown of partitions that are not here any more: their last values would stand for ever."""
+        """Drop the values of partitions that this worker no longer has: they would be shown for ever."""
         for partition in self._shown.difference(held):
             for spec in METRICS:
                 if "partition" in spec.labels and spec.name != _STOPPED:
@@ -252,7 +253,7 @@ class Metrics:
         self._shown.intersection_update(held)
 
     def _begin_at_zero(self) -> None:
-        """Show counters before they count: Prometheus sees no increase in what it first meets above 0."""
+        """Show counters at 0 before they count: Prometheus sees no increase if the first value is above 0."""
         elsewhere = _OF_WORK[not self._labels.private_work]
         never = {elsewhere + name for name in _WORK}
         for spec in METRICS:

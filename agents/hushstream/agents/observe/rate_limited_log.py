@@ -1,6 +1,6 @@
-"""Limits the rate of log lines: the first line of a form is written, then one an interval, with how many were left out.
+"""Limits the rate of log lines: after the first line of a form, one per interval, with the number that was left out.
 
-Without it a broker that is away fills the disk with one line for each attempt to reach it.
+Otherwise, while no broker answers, a line for each attempt to connect would fill the disk.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ _FILTER = _OncePerInterval()
 
 
 def limit_warnings(library: str) -> None:
-    """Let a library repeat no warning within the interval: one that tries again without end fills a disk otherwise.
+    """Keep a library from repeating a warning within the interval; its endless retries would otherwise fill the disk.
 
-    Filters hold for the logger that makes a line, not for those above it: so all loggers of the library get one.
+    A filter works only for the logger that makes the line, not for its children: so all loggers of the library get one.
     """
     names = [name for name in logging.root.manager.loggerDict if name == library or name.startswith(f"{library}.")]
     for name in (library, *names):

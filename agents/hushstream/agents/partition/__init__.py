@@ -1,1 +1,1 @@
-"""One partition at work: which records make a batch, and the driver that takes it through the protocol."""
+"""Runs one partition: chooses the records of each batch, and takes the batch through the steps of the protocol."""

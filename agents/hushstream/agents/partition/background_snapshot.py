@@ -1,7 +1,7 @@
-"""Takes snapshots of a partition in the background: cut between two folds, packed in slices, saved meanwhile.
+"""Takes snapshots of a partition in the background: it begins one between two folds, packs it in slices, and saves it.
 
-A snapshot holds the state at the cut. It is saved only once all that was sent before the cut is acknowledged. So
-nothing that a saved snapshot contains has to be sent again.
+A snapshot holds the state at the moment when it was begun. It is saved only when everything that was sent before is
+acknowledged. So a recovery from a saved snapshot has to send nothing again that the snapshot contains.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ logger = logging.getLogger(__name__)
 Clock = Callable[[], float]
 
 StatePosition = tuple[int, Mapping[TopicPartition, int]]
-"""The last journal record that a state contains, and its positions."""
+"""The last journal record that a state contains, and the positions of its inputs."""
 
 SLICE_SECONDS = 0.004
-"""How long packing holds the event loop at a time, about; the folds then have at least as long."""
+"""About how long packing holds the event loop at a time; then the folds have at least the same time."""
 
 _RETRY_SECONDS = 2.0
-"""After a snapshot that could not be written, in place of the interval."""
+"""The pause after a snapshot that could not be written, instead of the usual interval."""
 
 
 @dataclass(slots=True)
 class Reached:
-    """A mark in the order of what a driver sends.
+    """A marker in the queue of steps, which is reached when all steps before it are finished.
 
     Attributes:
-        all_before: done, when all that was sent before it is acknowledged; where the journal goes on after that.
-        journal_offset, record: noted on the way: where the journal goes on, and `record_digest` of what it ends with.
+        all_before: done when everything that was sent before is acknowledged; its value is the journal's next offset.
+        journal_offset, record: set while the marker goes through the stages: the journal's next offset, and the
+            `record_digest` of its last record.
     """
 
     all_before: asyncio.Future[int]
@@ -47,7 +48,7 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class BackgroundSnapshot:
-    """A state that is being packed: as it was after journal record ``sequence``, with so many input records folded."""
+    """A state that is being packed: the state after journal record ``sequence``, with its input positions."""
 
     sequence: int
     folded: int
@@ -56,14 +57,14 @@ class BackgroundSnapshot:
 
     @classmethod
     def of(cls, machine: Machine, sequence: int) -> BackgroundSnapshot:
-        """Cut now, between two folds; it must be packed or closed before the next one."""
+        """Begin a snapshot of the state now, between two folds; pack or close it before the next one begins."""
         packing = snapshot_portions(machine)
         next(packing)
         folded = sum(machine.positions().values())
         return cls(sequence, folded, packing, Reached(asyncio.get_running_loop().create_future()))
 
     async def packed(self, genesis: bytes, in_a_hurry: Callable[[], bool], clock: Clock) -> Snapshot:
-        """The snapshot, once it may be saved; unless one is in a hurry, the folds have half of the loop's time."""
+        """Pack the snapshot and return it when it may be saved; the folds get half of the time, except in a hurry."""
         try:
             state = self._slice(clock)
             while state is None:
@@ -87,10 +88,10 @@ class BackgroundSnapshot:
 
 
 class BackgroundSnapshots:
-    """The background snapshots of one partition: when one is due, and the one that is being packed.
+    """Decides when a background snapshot of one partition is due, and packs and saves one at a time.
 
     Attributes:
-        idle: set while none is under way.
+        idle: set while no snapshot is being made.
     """
 
     def __init__(
@@ -101,14 +102,14 @@ class BackgroundSnapshots:
         in_a_hurry: Callable[[], bool],
         clock: Clock,
     ) -> None:
-        """Count from the state that the machine has now.
+        """Begin to count the interval, with the state that the machine has now.
 
         Args:
-            held: the machine, and its journal.
-            interval_seconds: from one cut to the next.
-            save: raises OSError if it could not, to be tried again.
+            recovered: the machine, and its journal.
+            interval_seconds: the time from one snapshot to the next.
+            save: saves a snapshot; raises OSError if that fails and is to be tried again.
             in_a_hurry: see `BackgroundSnapshot.packed`.
-            clock: in seconds, from any time on.
+            clock: gives seconds; it may begin at any time.
         """
         self._recovered = recovered
         self._interval_seconds = interval_seconds
@@ -118,7 +119,7 @@ class BackgroundSnapshots:
         self._last = clock()
         self._position: StatePosition | None = self._position_at(recovered.sequence)
         if recovered.replayed:
-            # What was rebuilt is saved at once: the next take-up must not rebuild it again.
+            # Save a rebuilt state at once, so that the next recovery does not have to rebuild it again.
             self.again()
         self._begun: asyncio.Queue[BackgroundSnapshot] = asyncio.Queue()
         self.idle = asyncio.Event()
@@ -126,15 +127,15 @@ class BackgroundSnapshots:
 
     @property
     def due(self) -> bool:
-        """Whether a snapshot should begin between this fold and the next."""
+        """Whether a snapshot should begin before the next fold."""
         return self._clock() - self._last >= self._interval_seconds
 
     def again(self) -> None:
-        """A snapshot is due now, also of a state that is saved."""
+        """Make a snapshot due now, even if the state has been saved already."""
         self._last, self._position = -math.inf, None
 
     def begin(self, sequence: int) -> BackgroundSnapshot | None:
-        """Cut the state as it is after journal record ``sequence``; None if it is saved, or another is under way."""
+        """Begin a snapshot of the state after journal record ``sequence``; None if it is saved or another is made."""
         self._last = self._clock()
         position = self._position_at(sequence)
         if not self.idle.is_set() or self._position == position:
@@ -146,7 +147,7 @@ class BackgroundSnapshots:
         return cut
 
     async def work(self) -> None:
-        """Pack and save what was cut, while folds go on."""
+        """Pack and save each snapshot that was begun, while folds go on."""
         while True:
             cut = await self._begun.get()
             try:
@@ -159,5 +160,5 @@ class BackgroundSnapshots:
                 self.idle.set()
 
     def _position_at(self, sequence: int) -> StatePosition:
-        """How far the state has come: also inside a window that no journal record has closed yet."""
+        """The position of the state, which may lie inside a window that no journal record has closed yet."""
         return sequence, dict(self._recovered.machine.positions())

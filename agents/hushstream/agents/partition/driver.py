@@ -1,8 +1,8 @@
-"""One home partition at work: the order of the protocol, in one place for every role.
+"""Drives one home partition through the steps of the protocol, in one order for every role.
 
-For each batch: take what arrived, fold it, append the journal record, wait for its acknowledgement at the
-expected offset, send releases and dead letters, wait for theirs, and only then offer the input offsets for
-commit. Several batches are on their way at once, but each of these stages runs in order.
+For each batch the driver takes the records that have arrived, folds them, and appends the journal record. It waits for
+the acknowledgement at the expected offset, sends releases and dead letters, and waits for their acknowledgements. Only
+then may the input offsets be committed. Several batches are in flight at once, but each stage takes them in order.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from hushstream.privacy.ledger import Exhausted
 logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 5.0
-"""How often an owner asks where its journal ends: so late at most it says that somebody else has written there."""
+"""How often an owner asks for the end of its journal, and so notices that somebody else has written there."""
 
 
 @dataclass(slots=True)
 class _Work:
-    """One step on its way through the stages."""
+    """One step that goes through the stages."""
 
     step: Step
     sequence: int
@@ -71,7 +71,7 @@ class PartitionDriver:
         self.broadcasts = self._make_buffers(recovered.machine.broadcasts)
         self._schedule = self._make_schedule()
         self._linger = Linger(
-            self.inputs[0], (*self.broadcasts, *self.inputs), self._settings.gather_seconds, self._clock()
+            self.inputs[0], (*self.broadcasts, *self.inputs), self._settings.journal_linger_seconds, self._clock()
         )
         self._named = NamedWait(
             recovered.machine, self.inputs[0], self._settings.named_wait_seconds, tools.end_offsets, tools.metrics
@@ -96,7 +96,7 @@ class PartitionDriver:
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
         self._leaving_until: float | None = None
-        """Until when the last state may be published, once the worker is ending."""
+        """The time until which the last state may be published; None while the worker is not ending."""
         self._failed = False
         self._background_snapshots = BackgroundSnapshots(
             recovered, self._settings.snapshot_interval_seconds, self._save, lambda: self._closing, self._clock
@@ -106,7 +106,7 @@ class PartitionDriver:
         self._committed: tuple[Mapping[TopicPartition, int], int] | None = None
         self._refused: Exhausted | None = None
         self._appended: deque[float] = deque()
-        # A partition that is taken up again and again, as its disk refuses all, has not been saved by that.
+        # Keep an earlier time: a recovery is no save, and a partition whose disk refuses writes recovers repeatedly.
         tools.saved.setdefault(partition, self._clock())
         self._looked = -_LOOK_SECONDS
 
@@ -122,14 +122,14 @@ class PartitionDriver:
             self._tasks.append(asyncio.create_task(self._guarded(work), name=f"{work.__name__}-{self.partition}"))
 
     async def close(self, timeout_seconds: float, snapshot: bool = False) -> RecoveredMachine | None:
-        """Stop folding, drop what was not folded, and wait for all that is on its way.
+        """Stop folding, drop unfolded records, and wait until everything that was sent is acknowledged.
 
         Args:
-            timeout_seconds: how long that may take; a snapshot that is being written then is left to itself.
-            snapshot: take a last one, however long it takes, and publish it if that can be done in time.
+            timeout_seconds: how long to wait; a snapshot that is still being written then is not waited for.
+            snapshot: take a last snapshot, however long it takes, and publish it if there is time.
 
         Returns:
-            The machine in step with its journal, to be kept as a cache; None when it is not (a failure).
+            The machine, which agrees with its journal and may be kept as a cache; None after a failure.
         """
         self._closing = True
         self._arrived.set()
@@ -152,7 +152,7 @@ class PartitionDriver:
         return self._recovered
 
     def committable(self) -> tuple[Mapping[TopicPartition, int], int] | None:
-        """Offsets and mark to commit; None when nothing has changed since the last commit."""
+        """The offsets and the mark to commit; None if nothing has changed since the last commit."""
         found = (self._commit, self._commit_mark)
         return None if found == self._committed else found
 
@@ -163,7 +163,7 @@ class PartitionDriver:
 
     @property
     def label(self) -> str:
-        """This partition's journal as commits name it."""
+        """The name of this partition's journal in commits."""
         return self._recovered.label
 
     @property
@@ -191,9 +191,9 @@ class PartitionDriver:
         return LiveSchedule(buffers, inputs, self._known_end, settings.batch_records, settings.batch_bytes)
 
     def _known_end(self, source: TopicPartition) -> int:
-        """Where an input log ends, as far as is known; one that was never fetched may go on for ever.
+        """The end of an input log at the last fetch; before the first fetch, an offset that is never reached.
 
-        Broadcasts have another reader, and are few: what has arrived of them is all that is known.
+        Broadcasts have another reader: for them it is the end of what has arrived.
         """
         if source not in self._machine.inputs:
             return 0
@@ -201,15 +201,15 @@ class PartitionDriver:
         return sys.maxsize if end is None else end
 
     async def check_inputs(self) -> None:
-        """Stop this partition if an input log was wiped while we were at work."""
+        """Stop this partition if one of its input logs was wiped while the worker was running."""
         reason = await wiped(self.inputs, self._tools.fetched_end, self._tools.end_offsets, self._settings.command)
         if reason is not None:
             self._fail(reason)
 
     async def check_journal(self) -> None:
-        """Note what somebody else put into the journal, or into the models that are followed.
+        """Count foreign records in the journal and in the models that the machine follows.
 
-        A record that may continue the chain is another owner's: the partition is taken up again then.
+        A record that may continue the chain is from another owner: the partition is then recovered again.
         """
         journal = self._machine.journal
         if self._failed or self._closing:
@@ -228,7 +228,7 @@ class PartitionDriver:
         except JournalLost as error:
             self._fail(error)
         except (KafkaError, ConnectionError, TimeoutError) as error:
-            logger.warning("partition %d: the journal's end is not known (%s)", self.partition, type(error).__name__)
+            logger.warning("partition %d: cannot read the journal's end (%s)", self.partition, type(error).__name__)
 
     def _note_foreign(self, tail: Sequence[tuple[int, bytes]]) -> None:
         for offset, value in tail:
@@ -237,7 +237,7 @@ class PartitionDriver:
 
     @property
     def append_wait(self) -> float:
-        """Seconds for which the oldest append has waited for its acknowledgement; 0 where none waits."""
+        """Seconds for which the oldest append has waited for its acknowledgement; 0 if none waits."""
         return self._clock() - self._appended[0] if self._appended else 0.0
 
     def _on_arrival(self) -> None:
@@ -257,10 +257,10 @@ class PartitionDriver:
             await yield_to_loop()
 
     async def _catch_up(self) -> None:
-        """Before the first fold of all, wait for what others have published by now: a catalogue, a model.
+        """Before the first fold, wait until the broadcasts published by now (a catalogue, models) have arrived.
 
-        Contexts that wait already would else be answered without it, and where items have names be refused. Only for as
-        long as a context may be kept waiting anyway: what was published may be out of reach.
+        Otherwise contexts that wait already would be answered without a model, and refused if the catalogue is needed
+        to read them. The wait is no longer than a context may be delayed anyway: broadcasts may be unreachable.
         """
         sources = [buffer.source for buffer in self.broadcasts]
         try:
@@ -273,11 +273,11 @@ class PartitionDriver:
                     await self._arrived.wait()
         except (KafkaError, ConnectionError, TimeoutError) as error:
             logger.warning(
-                "partition %d: begins without all that was published (%s)", self.partition, type(error).__name__
+                "partition %d: begins before all published records are here (%s)", self.partition, type(error).__name__
             )
 
     async def _fold_once(self) -> bool:
-        """Fold one batch and send its steps on their way; False if more input must arrive first."""
+        """Fold one batch and put its steps into the first stage; False if more input must arrive first."""
         if self._schedule.wants_ends:
             sources = [buffer.source for buffer in (*self.broadcasts, *self.inputs)]
             self._schedule.set_ends(await self._tools.end_offsets(sources))
@@ -305,7 +305,7 @@ class PartitionDriver:
         return True
 
     def _say_refused(self, steps: Sequence[Step]) -> None:
-        """Say once why releases are withheld: scope, asked and left follow from the configuration alone."""
+        """Log once why releases are withheld; the scope and the amounts depend only on the configuration."""
         if not any(Outcome.RELEASE_WITHHELD in step.counts for step in steps):
             return
         before, self._refused = self._refused, None if self._releases is None else self._releases.refused
@@ -323,7 +323,7 @@ class PartitionDriver:
         await self._places.acquire()
         append = None
         if step.journal is not None:
-            # 1. Write ahead, in the order of the folds: a record that overtook its predecessor would be off the chain.
+            # 1. Append the journal record, in the order of the folds: out of order, it would not be in the chain.
             self._sequence += 1
             self._appended.append(self._clock())
             append = await self._writer.append(step.journal, self._sequence)
@@ -333,14 +333,14 @@ class PartitionDriver:
         self._confirm.put_nowait(_Work(step, self._sequence, append, commit, started))
 
     async def _confirm_loop(self) -> None:
-        """Wait for each journal record to count."""
+        """Wait until each journal record is acknowledged at the expected offset."""
         while True:
             work = await self._confirm.get()
             if isinstance(work, Reached):
                 work.journal_offset, work.record = self._journal_offset, self._record
             elif work.append is not None:
-                # 2. Wait until it counts: released before, what a worker without the partition made would stand beside
-                # what its new owner makes of the same input.
+                # 2. Wait for the acknowledgement at the expected offset. Otherwise a worker that has lost the partition
+                # could release its outputs besides those of the new owner, for the same input.
                 self._journal_offset = await self._writer.confirm(work.append) + 1
                 self._appended.popleft()
                 self._record = record_digest(work.append.value)
@@ -349,19 +349,19 @@ class PartitionDriver:
             self._release.put_nowait(work)
 
     async def _release_loop(self) -> None:
-        """Send what follows from records that count; one mark, raised before, covers all that wait by then."""
+        """Send the outputs of acknowledged journal records; one mark, written first, covers all that wait by then."""
         send = self._tools.sender.send
         while True:
             waiting = [await self._release.get()]
             while not self._release.empty():
                 waiting.append(self._release.get_nowait())
             steps = [work for work in waiting if isinstance(work, _Work)]
-            # 3. Raise the mark: if the journal lost these records after the outputs left, nothing else would tell, and
-            # the same windows would be released again over other data.
+            # 3. Raise the mark. If the journal lost these records after the outputs were sent, only the mark would show
+            # it; without the mark the same windows would be released again over other data.
             await self._mark([work for work in steps if work.step.releases or work.step.key_rotated])
             for work in waiting:
                 if isinstance(work, _Work):
-                    # 4. Release.
+                    # 4. Send the outputs.
                     outputs = (*work.step.releases, *work.step.dead_letters)
                     work.acknowledgements = [await send(output) for output in outputs]
                 self._finish.put_nowait(work)
@@ -376,15 +376,16 @@ class PartitionDriver:
         self._tools.observe("marked", self.partition, sequence)
 
     async def _finish_loop(self) -> None:
-        """Wait until all outputs of a step are acknowledged; then its input may be committed."""
+        """Wait until all outputs of a step are acknowledged; then its input offsets may be committed."""
         while True:
             work = await self._finish.get()
             if isinstance(work, Reached):
-                # A recovery takes all that a snapshot contains as released: saved before, it would hide what was not.
+                # A recovery treats everything in a snapshot as released. So it may be saved only now: otherwise an
+                # output that was not acknowledged would never be sent again.
                 work.all_before.set_result(work.journal_offset)
                 continue
-            # 5. Commit when all of it is acknowledged: a recovery sends again what lies above the committed mark alone,
-            # so what was committed and then lost on its way would never come.
+            # 5. Commit after all acknowledgements. A recovery sends again only what lies above the committed mark, so
+            # an output that was committed before its acknowledgement, and then lost, would never be sent again.
             await asyncio.gather(*work.acknowledgements)
             self._tools.observe("released", self.partition, work.sequence)
             if work.commit is not None:
@@ -415,11 +416,11 @@ class PartitionDriver:
 
     @property
     def _place(self) -> tuple[int, int]:
-        """The last journal record, and how many input records are folded."""
+        """The number of the last journal record, and how many input records are folded."""
         return self._sequence, sum(self._machine.positions().values())
 
     def _cut(self) -> None:
-        """Begin a snapshot of the state as it is between two folds, if it has changed and none is under way."""
+        """Begin a snapshot between two folds, if the state has changed and no other snapshot is being made."""
         states, last_one = self._tools.states, self._leaving_until is not None
         if states is not None and states.due(self.partition, self._place, last_one=last_one):
             self._background_snapshots.again()
@@ -482,13 +483,14 @@ class PartitionDriver:
 
 
 _LOOP_ITERATIONS = 8
-"""Iterations of the event loop between two folds. A record takes about four from its append to the wire, and its
-acknowledgement six from there to who waits for it; a fold holds the loop, so with fewer each would wait for another
-fold or two (at half of the highest rate: 25 ms in place of 13 from the start of a fold to the acknowledgement)."""
+"""Iterations of the event loop between two folds. A record takes about four of them from its append to the socket, and
+its acknowledgement six from the socket to the coroutine that waits. A fold holds the loop, so with fewer iterations
+each would wait for one or two further folds. At half of the highest rate the time from the start of a fold to the
+acknowledgement was then 25 ms instead of 13."""
 
 
 async def within(event: asyncio.Event, deadline: float, clock: Callable[[], float]) -> bool:
-    """Whether an event happens before a deadline of this clock."""
+    """Wait for an event until a deadline of this clock; whether the event happened."""
     try:
         await asyncio.wait_for(event.wait(), max(0.0, deadline - clock()))
     except TimeoutError:
@@ -497,6 +499,6 @@ async def within(event: asyncio.Event, deadline: float, clock: Callable[[], floa
 
 
 async def yield_to_loop() -> None:
-    """Let what was appended go out and what was acknowledged go on, before the next fold holds the loop."""
+    """Let the event loop send records and handle acknowledgements, before the next fold holds the loop."""
     for _ in range(_LOOP_ITERATIONS):
         await asyncio.sleep(0)

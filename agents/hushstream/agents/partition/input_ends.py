@@ -22,9 +22,10 @@ async def wiped(
     end_offsets: EndOffsets,
     command: Command,
 ) -> TopicsReplaced | None:
-    """Why a partition must stop: an input log ends before what was folded of it, so it was wiped while we were at work.
+    """The error for which a partition must stop, or None: an input log ends before the offset it was folded up to.
 
-    What a fetch tells may lag behind for a moment where another broker has become the leader, so that is asked.
+    Such a log was wiped while the worker was running. The end that the last fetch saw may be too low for a moment after
+    another broker has become the leader, so the broker is asked before the partition stops.
     """
     ends = {buffer.source: fetched_end(buffer.source) for buffer in buffers}
     short = [b for b in buffers if (end := ends[b.source]) is not None and end < b.low]
@@ -33,7 +34,7 @@ async def wiped(
     try:
         now = await end_offsets([buffer.source for buffer in short])
     except (KafkaError, ConnectionError, TimeoutError) as error:
-        logger.warning("%s: where its inputs end is not known (%s)", short[0].source, type(error).__name__)
+        logger.warning("%s: the ends of its inputs could not be read (%s)", short[0].source, type(error).__name__)
         return None
     found = next((buffer for buffer in short if now[buffer.source] < buffer.low), None)
     return None if found is None else replaced(command, found.source, found.low, now[found.source])

@@ -15,50 +15,50 @@ from collections.abc import Callable, Sequence
 from hushstream.agents.kafka.intake import InputBuffer
 
 _ENOUGH_RECORDS = 16
-"""Spread over so many rows, what a record takes for itself is small beside them."""
+"""With this many rows, the overhead of a journal record is small compared with the rows."""
 
 _ENOUGH_BYTES = 4096
-"""About as large as that many of one row; a columnar record waits for nothing."""
+"""About the size of `_ENOUGH_RECORDS` records of one row each; one record in columns is already as large."""
 
 _WAITS = 10
-"""Where nothing of the leading input is there, nobody waits for an answer, and the rest waits so many times as long. A
-pause counts as no longer: so a pace is soon found again after one."""
+"""Records of other inputs wait this many times as long if no leading record waits, since then no user waits for an
+answer. A pause counts as at most this long, too, so that the pace is soon measured again after a pause."""
 
 _SMOOTHING = 8
-"""Records over which the pace is taken."""
+"""The pace is averaged over this many records."""
 
 
 class Linger:
-    """Of one partition: when to fold what waits in its buffers.
+    """Decides when one partition folds the records in its buffers.
 
-    Moments are seconds on a clock that only goes forward; whoever calls reads it.
+    Times are seconds on a clock that only goes forward; the caller reads it.
 
     Attributes:
-        last_arrival: when something came last.
+        last_arrival: the time of the last arrival.
     """
 
     def __init__(self, leading: InputBuffer, buffers: Sequence[InputBuffer], wait_seconds: float, now: float) -> None:
         """Watch buffers from now on.
 
         Args:
-            leading: of the input that sets the pace, one of ``buffers``.
-            buffers: all of the partition.
-            wait_seconds: the longest that a record of the leading input waits for another; 0 for none.
-            now: the moment.
+            leading: the buffer of the input that sets the pace, one of ``buffers``.
+            buffers: all buffers of the partition.
+            wait_seconds: the longest time that a record of the leading input waits for another; 0: it never waits.
+            now: the current time.
         """
         self._leading = leading
         self._buffers = buffers
         self._wait = wait_seconds
         self._gap = wait_seconds * _WAITS
-        """Seconds from one record of the leading input to the next, smoothed."""
+        """The average number of seconds from one record of the leading input to the next, smoothed."""
         self._seen = leading.next_offset
         self.last_arrival = self._last_leading = now
         self._since: float | None = None
-        """When the first of what waits came."""
+        """When the first of the waiting records arrived; None if none waits."""
         self._leading_since: float | None = None
 
     def arrived(self, now: float) -> None:
-        """Something came into one of the buffers."""
+        """Note that records arrived in one of the buffers."""
         self.last_arrival = now
         self._since = now if self._since is None else self._since
         count = self._leading.next_offset - self._seen
@@ -69,14 +69,14 @@ class Linger:
             self._leading_since = now if self._leading_since is None else self._leading_since
 
     def folded(self) -> None:
-        """A fold took what it could: what it left over has waited already."""
+        """Note that records were folded. Those that are left in a buffer keep the time since which they wait."""
         if not len(self._leading):
             self._leading_since = None
         if not any(len(buffer) for buffer in self._buffers):
             self._since = None
 
     def seconds_left(self, now: float) -> float:
-        """How long to wait for more; 0 when it is time to fold, or nothing is there."""
+        """How long to wait for more records; 0 if it is time to fold, or no record waits."""
         if self._since is None or self._gap > self._wait or self._enough:
             return 0.0
         if self._leading_since is not None:
@@ -88,7 +88,7 @@ class Linger:
         return len(self._leading) >= _ENOUGH_RECORDS or self._leading.size >= _ENOUGH_BYTES
 
     async def until_enough(self, arrived: asyncio.Event, clock: Callable[[], float]) -> None:
-        """Wait as long as it is worth it by ``clock``; ``arrived`` is set whenever something comes."""
+        """Wait until it is time to fold, by ``clock``; ``arrived`` must be set at each arrival."""
         while (left := self.seconds_left(clock())) > 0:
             arrived.clear()
             try:

@@ -1,9 +1,9 @@
 """Chooses which of the records that have arrived make the next batch.
 
-A learner's inputs are merged by log time (`hushstream.engine.learner.batch`), contexts last at equal log times,
-and no batch may hold a context while another input has records left that come before it: then where batches are cut
-changes nothing that leaves. The first of a machine's inputs, here the *leading* one, sets the pace: how many of its
-records make a batch follows from that log alone, never from how many clicks there are, as each of them is private.
+A learner's inputs are merged by log time (`hushstream.engine.learner.batch`), contexts last at equal log times. No
+batch may hold a context while another input has records left that come before it. So the outputs do not depend on where
+one batch ends and the next begins. The first of a machine's inputs, the *leading* one, sets the pace: the number of its
+records in a batch depends on that log only, never on the number of clicks, which is private.
 """
 
 from __future__ import annotations
@@ -16,44 +16,44 @@ from hushstream.agents.kafka.intake import InputBuffer
 from hushstream.engine.records import Awaited, InputRecord, InputSlice, TopicPartition
 
 OrderKey = tuple[int, bool, TopicPartition]
-"""The order of records of several logs: by log time, then whether it is the leading input, then source.
+"""The order of records of several logs: by log time, then the leading input last, then by source.
 
-A record whose log time lies before its predecessor's counts as if it had that one's.
+A record with a log time before that of its predecessor in the same log counts with the predecessor's log time.
 """
 
 
 class Schedule(Protocol):
-    """Cuts what waits in the buffers into batches."""
+    """Divides the records in the buffers into batches."""
 
     def next_batch(self) -> Sequence[InputSlice]:
-        """What may be folded next (possibly nothing); removes nothing from the buffers."""
+        """The records that may be folded next (possibly none); removes nothing from the buffers."""
 
     def held_back(self, awaited: Awaited | None) -> bool:
-        """The machine folded nothing of the last batch; whether a larger one can be offered at once.
+        """Note that the machine folded nothing of the last batch; whether a larger batch can be offered at once.
 
         Args:
-            awaited: what it waits for, as far as that is known.
+            awaited: the record that the machine waits for, if it is known.
         """
 
     def folded(self) -> None:
-        """The machine folded some of the last batch."""
+        """Note that the machine folded records of the last batch."""
 
     @property
     def wants_ends(self) -> bool:
         """Whether ``set_ends`` must be called before the schedule can go on."""
 
     def set_ends(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Tell where each input log ends now."""
+        """Take the current end of each input log."""
 
 
 class LiveSchedule:
-    """Everything that has arrived, up to a number of records and bytes for each input.
+    """Offers everything that has arrived, up to a number of records and bytes for each input.
 
-    While more of a log is known to be there than a batch takes of it, no other log is taken further than the place of
-    the last record that is, in the order of `OrderKey`. A log that was read to its end holds nothing back: what comes
-    later gets a later log time. That end is the one of the last fetch. What was appended in the moment between it and
-    the fetch of another log's records may come behind them; the journal then says so, and a reward that thereby is late
-    is lost to its own user.
+    If a log has more records than the batch takes, the other logs are taken only up to the last record that the batch
+    takes of this one, in the order of `OrderKey`. A log that was read to its end limits no other log: its next records
+    get later log times. That end is the one at the last fetch. A record that was appended after this fetch, but before
+    another log's fetch, may be folded after that log's records. The journal records this order; a reward that is late
+    for this reason is lost, for its own user only.
     """
 
     wants_ends = False
@@ -66,14 +66,14 @@ class LiveSchedule:
         batch_records: int,
         batch_bytes: int,
     ) -> None:
-        """Cut from ``buffers``, in this order.
+        """Make batches from ``buffers``, in this order.
 
         Args:
-            buffers: of all inputs and broadcasts.
-            inputs: the leading one, and those that it may wait for.
-            ends: where a log ended when it was last read.
-            batch_records: the most records of one input.
-            batch_bytes: the most bytes of one input.
+            buffers: the buffers of all inputs and broadcasts.
+            inputs: the leading input, then the inputs for whose records it may wait.
+            ends: gives the end of a log when it was last fetched.
+            batch_records: the most records of one input in a batch.
+            batch_bytes: the most bytes of one input in a batch.
         """
         self._buffers = buffers
         self._leading, *self._awaited = inputs
@@ -82,7 +82,7 @@ class LiveSchedule:
         self._bytes = batch_bytes
         self._cut = False
         self._reach: Awaited | None = None
-        """What is offered of an awaited input ahead of its order."""
+        """The awaited record up to which its input is offered, even beyond the order by log time."""
 
     def next_batch(self) -> Sequence[InputSlice]:
         parts = {buffer.source: buffer.slice(self._records, self._bytes) for buffer in self._buffers}
@@ -98,9 +98,9 @@ class LiveSchedule:
         return batch
 
     def held_back(self, awaited: Awaited | None) -> bool:
-        """Yes, if some was cut off of what is awaited: the first context may name a click of a later log time.
+        """Whether the last batch left out records of an awaited input: the first context may name a later click.
 
-        Then all clicks up to that one come before it, so each is folded in order.
+        The next batch then holds all clicks up to that one, and they come before the context.
         """
         if not self._cut or awaited is None or awaited == self._reach:
             return False
@@ -108,15 +108,15 @@ class LiveSchedule:
         return True
 
     def folded(self) -> None:
-        """Every log in order again."""
+        """Take every log in the order by log time again."""
         self._reach = None
 
     def set_ends(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Never asked for."""
+        """Do nothing: this schedule never wants ends."""
 
     def _more(self, buffer: InputBuffer, parts: Mapping[TopicPartition, InputSlice | None]) -> bool:
         part = parts[buffer.source]
-        # Where nothing waits, what lies below the next offset is lost, by an operator's word: it will never come.
+        # If the buffer is empty, an operator has said that records below the next offset are lost: they never come.
         taken_to = buffer.next_offset if part is None else part.high
         return taken_to < max(buffer.next_offset, self._ends(buffer.source))
 
@@ -125,7 +125,7 @@ class LiveSchedule:
         return last_ms, source == self._leading, source
 
     def _before(self, part: InputSlice, key: OrderKey) -> InputSlice | None:
-        """What of a slice comes before ``turn``."""
+        """The part of a slice up to ``key``; None if it is empty. Notes whether an awaited input was cut."""
         source = (part.topic, part.partition)
         count = next(
             (n for n, r in enumerate(part.records) if (r.timestamp_ms, source == self._leading, source) > key), None
@@ -139,15 +139,15 @@ class LiveSchedule:
 
 
 class FixedSchedule:
-    """Merge by log time, the leading input last, then topic and offset; cut after every ``count`` leading records.
+    """Merges by log time, the leading input last, then topic and offset; a batch has ``count`` leading records.
 
-    The cut depends on the logs alone, so a run over finished logs gives the same batches however often it was
-    interrupted: each batch starts where a journal record ended. It waits for a log that has more to give, and
-    cuts a last, shorter batch only when every log was read to its end.
+    The batches depend on the logs only. So a run over finished logs makes the same batches, however often it was
+    interrupted: each batch starts where a journal record ended. The schedule waits for a log that has more records, and
+    makes a last, shorter batch only when every log was read to its end.
     """
 
     def __init__(self, buffers: Sequence[InputBuffer], leading: TopicPartition, count: int) -> None:
-        """Merge ``buffers``; ``count`` records of the ``leading`` one make a batch, with all that come before."""
+        """Merge ``buffers``; ``count`` records of the ``leading`` input and all records before them make a batch."""
         self._buffers = buffers
         self._leading = leading
         self._count = count
@@ -175,12 +175,12 @@ class FixedSchedule:
         if drained:
             return []
         if taken[self._leading] < self._wanted:
-            # A shorter batch is right only at the true ends: look once more each time.
+            # A shorter batch is right only at the true ends of the logs, so ask for the ends again each time.
             self._ends = None
         return [_prefix(buffer, taken[buffer.source]) for buffer in self._buffers if taken[buffer.source]]
 
     def held_back(self, awaited: Awaited | None) -> bool:
-        """Offer one more unit next time, unless all was offered; the cut stays a function of the logs."""
+        """Offer ``count`` more leading records next time, unless all were offered; only the logs decide, as before."""
         if self._ends is None:
             return False
         self._wanted += self._count
@@ -188,7 +188,7 @@ class FixedSchedule:
         return True
 
     def folded(self) -> None:
-        """Back to the plain unit."""
+        """Offer ``count`` leading records again."""
         self._wanted = self._count
 
     def _first_merged(self) -> dict[TopicPartition, int]:
@@ -211,7 +211,7 @@ class FixedSchedule:
 
 
 def _reached(records: Sequence[InputRecord], count: int, reach: Awaited) -> int:
-    """How many records come up to what is awaited, ``count`` or more; or to one that shows that it never comes."""
+    """The number of records (at least ``count``) up to the awaited one, or up to one that shows it will not come."""
     for number in range(count, len(records)):
         if records[number].offset > reach.offset:
             return number

@@ -23,17 +23,17 @@ class Tools:
     """What a driver needs from its worker.
 
     Attributes:
-        marks: how far journals have released; None for a role that needs none.
-        states: where snapshots are published; None where there is nowhere.
+        marks: the store of release marks; None for a role without marks.
+        states: the store of published states; None for a role that publishes none.
         observe: called as ``observe(stage, partition, sequence)`` at each step of the protocol.
-        end_offsets: where input logs end now.
-        fetched_end: where an input log ended when it was last fetched; None where that is not known.
+        end_offsets: asks the broker for the current ends of input logs.
+        fetched_end: gives the end of an input log at its last fetch; None if it is not known.
         read_journal: reads (offset, value) of a journal from an offset to its end.
         notify_capacity: tells the fetcher that a buffer was emptied.
-        foreign: told of records of the journal that no chain holds.
-        lost: told when the partition cannot go on, with the reason.
-        saved: when the state of a partition was saved last, by `clock`: it outlasts the drivers of the partition.
-        clock: in seconds, from any time on; it only goes forward.
+        foreign: counts the records of the journal that belong to no chain.
+        lost: called when the partition cannot go on, with the reason.
+        saved: when the state of each partition was last saved, by `clock`; it outlives the partition's drivers.
+        clock: gives seconds, which may begin at any time and only go forward.
     """
 
     settings: WorkerSettings

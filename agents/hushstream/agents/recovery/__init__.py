@@ -1,1 +1,1 @@
-"""How a partition is taken up: journal, snapshots, published states, marks."""
+"""Recovers a partition from its journal, snapshots, published states and marks."""

@@ -1,10 +1,10 @@
 """Chooses what a machine begins with: its first journal record, the snapshot on this worker's disk, or a published
 state.
 
-A worker's disk is a cache: where a newer state was published (`hushstream.agents.recovery.state_topic`), that state is
-fetched first. A state counts only if the journal holds the very record that it ends with. A state of a lost branch, on
-disk or published, shows that the journal was rolled back: the partition is refused, or the state is put aside where an
-operator has accepted the loss.
+A worker's disk is a cache: if a newer state was published (`hushstream.agents.recovery.state_topic`), that state is
+fetched first. A state is used only if the journal holds the very record that the state ends with. A state of a lost
+branch, on disk or published, shows that the journal was rolled back. The partition is then refused; if an operator has
+accepted the loss, the state is moved aside instead.
 """
 
 from __future__ import annotations
@@ -34,14 +34,16 @@ from hushstream.engine.state.published import Head, record_digest
 logger = logging.getLogger(__name__)
 
 _FAR_BEHIND = 256
-"""Journal records by which a published state is ahead of a machine in memory, from which on reading it costs less."""
+"""If a published state is this many journal records ahead of a machine in memory, reading the state is cheaper."""
 
 _ON_DISK = "the data directory"
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Begins the machines of one worker; the attributes are those of `hushstream.agents.recovery.recovery.Recovery`."""
+    """Makes the machines with which one worker's recoveries begin; its attributes are those of
+    `hushstream.agents.recovery.recovery.Recovery`.
+    """
 
     settings: WorkerSettings
     make_machine: MachineFactory
@@ -51,10 +53,10 @@ class Beginning:
     states: PublishedStates | None
     _unread: dict[int, list[str]] = field(default_factory=dict)
     _of_no_use: set[bytes] = field(default_factory=set)
-    """Publications of another release's form, by name."""
+    """The names of publications that cannot be used, as another release wrote them in another form."""
 
     async def keeps(self, cached: RecoveredMachine, reader: LogReader) -> bool:
-        """Whether a machine that was kept in memory is what to go on from, with the journal as it is now."""
+        """Whether recovery may go on from a machine that was kept in memory, with the journal as it is now."""
         machine = cached.machine
         journal = machine.journal
         if (await reader.first_offsets([journal]))[journal] == 0:
@@ -71,25 +73,26 @@ class Beginning:
             return False
         if newest.head.place <= (cached.sequence, sum(positions.values())):
             return True
-        # By what was deleted of broadcasts, too: what follows one without a gap could not go on.
+        # Check broadcasts, too: a machine that must read one without a gap cannot go on if its next record was deleted.
         firsts = await reader.first_offsets([*machine.inputs, *machine.broadcasts])
         return all(positions.get(source, 0) >= first for source, first in firsts.items())
 
     async def begin(self, partition: int, reader: LogReader, standing: Standing) -> RecoveredMachine:
-        """A machine at its genesis record, or at the newest state of it that there is.
+        """Make a machine from the newest state that there is, or from the genesis record if there is none.
 
         Raises:
-            HushstreamError: the journal is another deployment's, or not what a state stands on.
+            HushstreamError: the journal is another deployment's, or a state does not belong to it.
         """
         machine = self.make_machine(partition)
         journal = machine.journal
-        # Read once: another owner may save until this one folds, and what was loaded must not meet their users.
+        # Read the file once only: another owner may save until this one folds, and the loaded state must not be used
+        # with that owner's users.
         users = await asyncio.to_thread(self.snapshots.users, partition) if spilling(machine) is not None else None
         local, newest = self.snapshots.load(partition), await self._newest(partition, reader)
         first = (await reader.first_offsets([journal]))[journal]
         if first == 0 and await genesis_of(reader, self.make_machine, journal) is None:
-            # A genesis is the last thing to come: beside a state or marks of another journal it would begin a second
-            # life, in which every budget and every allowance is full again.
+            # Write a genesis only if there is no state and no mark of an earlier journal. Otherwise every budget and
+            # every allowance would be full again, for the same users.
             self._require_new(journal, local, newest)
             if self.marks is not None:
                 self.marks.require(standing, partition, None, 0)
@@ -113,7 +116,7 @@ class Beginning:
         return await self._restored(start, reader, standing, local, brought)
 
     def unread(self, partition: int) -> str:
-        """In words, for errors: which states there are beside the one that a machine began with."""
+        """Say, for an error message, which states there are besides the one that a machine began with."""
         if self.states is None:
             return "states are published nowhere"
         found = self._unread.get(partition)
@@ -132,7 +135,7 @@ class Beginning:
                 return await self._without_snapshot(partition, reader, standing, str(error))
             self._of_no_use.add(brought.publication)
             self.snapshots.drop(partition)
-            logger.warning("partition %d: topic %s: %s; it is passed over", partition, self._topic, error)
+            logger.warning("partition %d: topic %s: %s; it is skipped", partition, self._topic, error)
             return await self.begin(partition, reader, standing)
         value: bytes | None = start.genesis
         if snapshot.sequence:
@@ -141,7 +144,7 @@ class Beginning:
             await self._require_rebuilding(start, reader, standing, snapshot, _ON_DISK)
             why = self._lost(machine.journal)
             return await self._without_snapshot(partition, reader, standing, f"snapshot: {why}")
-        # A snapshot is taken only when everything up to it was released.
+        # A snapshot is saved only when everything up to it was released.
         recovered = RecoveredMachine(
             machine, start.genesis, snapshot.sequence, snapshot.journal_offset, record_digest(value)
         )
@@ -149,7 +152,7 @@ class Beginning:
         return recovered
 
     async def _newest(self, partition: int, reader: LogReader) -> Found | None:
-        """The newest publication of which the head can be read."""
+        """The newest publication whose head can be read."""
         if self.states is None:
             return None
         self._unread[partition] = []
@@ -162,7 +165,7 @@ class Beginning:
     async def _bring(
         self, start: RecoveredMachine, reader: LogReader, standing: Standing, local: Snapshot | None
     ) -> Found | None:
-        """Bring the newest published state to this worker's disk, if it is newer than what lies there."""
+        """Copy the newest published state to this worker's disk, if it is newer than the snapshot there."""
         if self.states is None:
             return None
         journal = start.machine.journal
@@ -179,7 +182,7 @@ class Beginning:
                 if not await self._stands(found, start, reader):
                     await self._require_rebuilding(start, reader, standing, head, where)
                     self.states.disregard(partition)
-                    logger.warning("partition %d: %s: %s; it is passed over", partition, where, self._lost(journal))
+                    logger.warning("partition %d: %s: %s; it is skipped", partition, where, self._lost(journal))
                     continue
                 if local is not None and head.place <= local.place:
                     return None
@@ -193,7 +196,7 @@ class Beginning:
                     return found
                 unread.append(why)
         for why in unread:
-            logger.warning("partition %d: %s: a state was passed over: %s", partition, where, why)
+            logger.warning("partition %d: %s: a state was skipped: %s", partition, where, why)
         return None
 
     async def _stands(self, found: Found, start: RecoveredMachine, reader: LogReader) -> bool:
@@ -206,12 +209,12 @@ class Beginning:
     async def _without_snapshot(
         self, partition: int, reader: LogReader, standing: Standing, why: str
     ) -> RecoveredMachine:
-        """Put the snapshot aside and begin with what else there is."""
-        logger.warning("%s; it is kept at %s, and gone on without", why, self.snapshots.put_aside(partition))
+        """Move the snapshot aside and begin with another state, or with the genesis record."""
+        logger.warning("%s; it was moved to %s and is not used", why, self.snapshots.put_aside(partition))
         return await self.begin(partition, reader, standing)
 
     def _require_new(self, journal: tuple[str, int], local: Snapshot | None, newest: Found | None) -> None:
-        """Refuse to begin a journal where a state continues one."""
+        """Refuse to begin a new journal if there is a state of an earlier one."""
         state = local if local is not None else None if newest is None else newest.head
         if state is None:
             return
@@ -224,13 +227,13 @@ class Beginning:
     async def _require_rebuilding(
         self, start: RecoveredMachine, reader: LogReader, standing: Standing, state: Snapshot | Head, where: str
     ) -> None:
-        """Leave a state that the journal does not lead to where it is, unless the journal is to be gone on with.
+        """Check that a state which the journal does not lead to may be given up; otherwise refuse the partition.
 
         Raises:
-            JournalTruncated: the journal no longer says what the state should be.
-            OlderThanPaid: the zone's marks refuse the journal: the newer one, and this state, may come back.
-            TopicsReplaced: the journal ends before the state, and no operator went on with it; or there are no marks
-                that could tell whether something was released from what is lost.
+            JournalTruncated: the journal's first records are deleted, so the state cannot be computed again.
+            OlderThanPaid: the zone's marks refuse the journal: an operator may restore a newer one, for this state.
+            TopicsReplaced: the journal ends before the state and no operator has accepted that; or there are no marks
+                that could show whether the lost records were released.
         """
         journal = start.machine.journal
         place = f"{journal[0]}/{journal[1]}"
@@ -249,7 +252,7 @@ class Beginning:
         found = await reach(reader, start.machine, 0, 1)
         accepted = self.marks.require(standing, journal[1], start.journal, found)
         if found < state.sequence and not accepted and standing.accepted_at(start.journal) is None:
-            # Nothing was released from what is lost, but answers may have been given: an operator has to know.
+            # Nothing was released from the lost records, but users may have been answered: an operator has to know.
             raise TopicsReplaced(
                 f"{place}: the journal ends with record {found}, but the snapshot in {where} stands on "
                 f"record {state.sequence}; the topics were wiped or replaced, or are an older copy; {IF_INTENDED}"
@@ -258,7 +261,7 @@ class Beginning:
     async def _genesis(
         self, reader: LogReader, journal: TopicPartition, first: int, known: Snapshot | Head | None
     ) -> tuple[bytes, int]:
-        """The first record of the journal, and where the next would follow: where two owners raced, the first."""
+        """The journal's first record, and the offset after it; if two owners wrote one each, the earlier one."""
         found = await genesis_of(reader, self.make_machine, journal) if first == 0 else None
         if found is not None:
             return found.value, found.offset + 1

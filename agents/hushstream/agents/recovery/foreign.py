@@ -1,7 +1,7 @@
-"""Skips and counts records in a worker's own topics that no chain and no key of its zone holds, and logs them once.
+"""Counts foreign records in a worker's own topics and logs each once: no chain and no key of the zone vouches for them.
 
 Anybody with write access to a topic can put anything there. Readers skip foreign records, so nothing stops. But such a
-record shows that somebody holds a right that they should not have, so the owner of the topic counts it and an alert
+record shows that somebody has a right that they should not have, so the owner of the topic counts it and an alert
 fires.
 """
 
@@ -20,12 +20,12 @@ _REMEMBERED = 4096
 
 @dataclass(slots=True)
 class ForeignRecords:
-    """The foreign records that one worker has read.
+    """Counts the foreign records that one worker has read.
 
     Attributes:
-        count: called with the topic for each record that was not met before.
-        is_note: whether a record of a home partition's journal is an operator's note.
-        remedy: the command that lists such records.
+        count: called with the topic, for each foreign record that was not read before.
+        is_note: whether a record in a home partition's journal is an operator's note.
+        remedy: the command that lists foreign records.
     """
 
     count: Callable[[str], None] = lambda topic: None
@@ -34,24 +34,24 @@ class ForeignRecords:
     _met: dict[TopicPartition, set[int]] = field(default_factory=dict)
 
     def in_journal(self, journal: TopicPartition, offset: int, value: bytes) -> None:
-        """A record of a journal was read that is none of its chain."""
+        """Count a record of a journal that is not in its chain, unless it is an operator's note."""
         if not self.is_note(journal[1], value):
             self.met(journal, offset, len(value), "a journal record")
 
     def met(self, place: TopicPartition, offset: int, size: int, why: str) -> None:
-        """A foreign record was read; the same one is read again by each recovery, and counts once.
+        """Count a foreign record. Each recovery reads it again, but it counts only once.
 
         Args:
             place: logical topic and partition.
-            offset: of the record.
-            size: of its value, in bytes.
-            why: what was expected in its place.
+            offset: the record's offset.
+            size: the number of bytes of its value.
+            why: what was expected instead of it.
         """
         known = self._met.setdefault(place, set())
         if offset in known:
             return
         if len(known) >= _REMEMBERED:
-            known.discard(min(known))  # or whoever goes on writing them fills this worker's memory
+            known.discard(min(known))  # otherwise endless foreign records would fill this worker's memory
         known.add(offset)
         self.count(place[0])
         logger.warning(

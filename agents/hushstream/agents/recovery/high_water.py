@@ -23,16 +23,16 @@ _DIGEST_CHARACTERS = 32
 
 
 class OlderThanPaid(PartitionError):
-    """The journal is not what was released from, as far as marks say; or the marks cannot be believed."""
+    """By the marks, the journal is older than what was released from it; or the marks are damaged or missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class HighWater:
-    """The mark files of one worker.
+    """Keeps the mark files of one worker.
 
     Attributes:
-        settings: say where the files are, and of which role and deployment.
-        raised: the last mark that this object made of each journal: the folder is gone through for the first only.
+        settings: name the folder of the files, the role and the deployment.
+        raised: the last mark of each journal that this object wrote; only the first one needs a search of the folder.
     """
 
     settings: WorkerSettings
@@ -40,14 +40,14 @@ class HighWater:
 
     @property
     def folder(self) -> Path:
-        """Where the marks are."""
+        """The folder of the marks."""
         return self.settings.paid_marks or self.settings.datadir / "paid"
 
     def noted(self, partition: int) -> tuple[Mark, ...]:
         """The highest mark of each journal of a home partition.
 
         Raises:
-            OlderThanPaid: one is damaged.
+            OlderThanPaid: a mark is damaged.
         """
         marks = []
         for start in sorted({name.rpartition(".")[0] + "." for name in self._stems(self._place(partition))}):
@@ -57,11 +57,11 @@ class HighWater:
         return tuple(marks)
 
     def raise_to(self, partition: int, mark: Mark) -> None:
-        """Note a mark on disk, unless a higher one of its journal is there.
+        """Write a mark to disk, unless there is a higher one of the same journal.
 
         Raises:
-            DiskRefused: the disk refused: nothing may be released, and the partition is tried again.
-            OlderThanPaid: the mark that is there is damaged.
+            DiskRefused: the disk refused the write: nothing may be released, and the partition is tried again.
+            OlderThanPaid: the existing mark is damaged.
         """
         start = f"{self._place(partition)}{mark.journal}."
         first, place = start not in self.raised, (mark.generation, mark.sequence)
@@ -76,7 +76,7 @@ class HighWater:
                 if lower < place:
                     self._path(start, lower).unlink(missing_ok=True)
         except OSError as error:
-            raise DiskRefused(f"{path}: what is released could not be noted ({error.strerror}); not released") from None
+            raise DiskRefused(f"{path}: the mark could not be written ({error.strerror}); not released") from None
         self.raised[start] = place
 
     def _write(self, path: Path, mark: Mark, first: bool) -> None:
@@ -85,7 +85,7 @@ class HighWater:
         )
         fresh = path.with_suffix(f".{os.getpid()}.new")
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # How far a journal has released is the zone's: in the topic it is sealed.
+        # Only the owner may read the file: how far a journal has released is private to the zone (its topic is sealed).
         with open(fresh, "w", encoding="ascii", opener=owners_alone) as file:
             file.write(f"{_digest(body)} {body}\n")
             file.flush()
@@ -96,19 +96,19 @@ class HighWater:
             force_folder(self.folder.parent)
 
     def _highest(self, start: str) -> Mark | None:
-        """The highest mark among files whose names begin so."""
+        """The highest mark among the files whose names begin with ``start``."""
         while stems := self._stems(start):
             place = max(map(_place_of, stems))
             path = self._path(start, place)
             try:
                 digest, _, body = path.read_text(encoding="ascii").rstrip("\n").partition(" ")
             except FileNotFoundError:
-                continue  # a higher one has come meanwhile
+                continue  # another process has written a higher one, and deleted this
             except (OSError, UnicodeDecodeError) as error:
                 raise OlderThanPaid(f"{path}: expected a readable mark, got {type(error).__name__}") from None
             found = json.loads(body) if digest == _digest(body) else {}
             if (found.get("generation"), found.get("sequence")) != place:
-                raise OlderThanPaid(f"{path}: expected the mark of what was paid, got damaged content")
+                raise OlderThanPaid(f"{path}: expected a release mark, got damaged content")
             return Mark(found["journal"], found["sequence"], found["generation"])
         return None
 

@@ -1,4 +1,4 @@
-"""Appends to the write-ahead journal of one partition; an append at the expected offset is log, debit and fence in one.
+"""Appends to the write-ahead journal of one partition: a record at the expected offset is log, debit and fence in one.
 
 The offset that the broker gives to an append shows whether somebody else wrote in between. If so, the journal is read
 again, and its content decides (`settle`). Every reader skips records that cannot continue the chain, and so does this
@@ -20,7 +20,7 @@ from hushstream.engine.records import Output, TopicPartition
 
 
 class Sender(Protocol):
-    """Sends records; the returned awaitable ends with the broker's acknowledgement."""
+    """Sends records; the returned awaitable is done when the broker has acknowledged the record."""
 
     async def send(self, output: Output) -> Awaitable[Any]:
         """Hand one record to the producer."""
@@ -28,7 +28,7 @@ class Sender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """One journal record on its way: acknowledged properly only at ``expected_offset``."""
+    """One journal record in flight; it counts only if the broker acknowledges it at ``expected_offset``."""
 
     value: bytes
     sequence: int
@@ -37,7 +37,7 @@ class Append:
 
 
 class JournalWriter:
-    """Appends to one journal partition, several in flight, and checks where they landed."""
+    """Appends to one journal partition, with several records in flight, and checks their offsets."""
 
     def __init__(
         self,
@@ -50,11 +50,11 @@ class JournalWriter:
         """Start after the last record that was read.
 
         Args:
-            sender: where appends go.
+            sender: sends the records.
             target: the journal's logical topic and partition.
             next_offset: the offset that the next append must get.
             read_tail: reads (offset, value) of the journal from an offset to its end.
-            sequence_of: the sequence number of a journal record, None for anything else.
+            sequence_of: gives the sequence number of a journal record, None for anything else.
         """
         self._sender = sender
         self._target = target
@@ -83,16 +83,16 @@ class JournalWriter:
     async def look(
         self, read: Callable[[int], Awaitable[list[tuple[int, bytes]]]], due: Callable[[], int]
     ) -> list[tuple[int, bytes]]:
-        """(offset, value) of what others appended behind our last record, while nothing of ours is on its way.
+        """Read what others appended after our last record, as (offset, value), if none of our records is in flight.
 
-        The next append is expected behind it.
+        The next append is then expected after these records.
 
         Args:
-            read: gives the journal from an offset to its end.
-            due: the sequence number of the next append.
+            read: reads the journal from an offset to its end.
+            due: gives the sequence number of the next append.
 
         Raises:
-            JournalLost: it may continue the chain: another owner went on.
+            JournalLost: one of these records may continue the chain: another owner has gone on.
         """
         async with self._order:
             if self._pending:
@@ -105,10 +105,10 @@ class JournalWriter:
             return tail
 
     async def confirm(self, append: Append) -> int:
-        """Wait until the record counts, and give the offset that it got; appends are confirmed in order.
+        """Wait until the record counts, and return its offset; confirm appends in order.
 
         Raises:
-            JournalLost: it failed, or another writer may have continued the chain first.
+            JournalLost: the append failed, or another writer may have continued the chain first.
         """
         offset = self._settled.pop(append.sequence, -1)
         if offset < 0:
@@ -120,7 +120,7 @@ class JournalWriter:
         return offset
 
     async def _settle_all(self) -> None:
-        """Re-read the journal from the first append in question, and place all that are in flight."""
+        """Read the journal again from the first unconfirmed append, and find the offsets of all in flight."""
         async with self._order:
             sent = list(self._pending)
             for append in sent:
@@ -133,7 +133,7 @@ class JournalWriter:
 def settle(
     tail: Sequence[tuple[int, bytes]], sent: Sequence[Append], sequence_of: Callable[[bytes], int | None]
 ) -> dict[int, int]:
-    """Where our records stand in the journal, if nothing else could have continued the chain.
+    """Find our records in the journal, and check that no other record can have continued the chain.
 
     Args:
         tail: (offset, value) of the journal from the expected offset of ``sent[0]`` on.
@@ -141,11 +141,11 @@ def settle(
         sequence_of: as in `JournalWriter`.
 
     Returns:
-        Sequence number to offset, for every one of ``sent``.
+        The offset of each record of ``sent``, by sequence number.
 
     Raises:
-        JournalLost: another record with the sequence number that was due stands before ours, or one that follows
-            stands behind.
+        JournalLost: another record with the same sequence number stands before ours, or a record with the next
+            sequence number stands after ours.
     """
     places: dict[int, int] = {}
     waiting = list(sent)
@@ -172,6 +172,6 @@ async def _offset_of(append: Append) -> int:
 
 
 def _seen(future: asyncio.Future[Any]) -> None:
-    """Mark a failure as seen: `confirm` judges it, and nobody needs it once the partition was revoked."""
+    """Mark a failure as retrieved: `confirm` handles it, unless the partition was revoked, and then nobody needs it."""
     if not future.cancelled():
         future.exception()

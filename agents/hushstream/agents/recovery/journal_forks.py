@@ -27,7 +27,7 @@ def sequence_of(machine: Machine, value: bytes) -> int | None:
     """The sequence number of a journal record; None for anything else, which every reader skips.
 
     Raises:
-        NewerJournal: it is the record behind the one that the machine stands on, and a newer release wrote it.
+        NewerJournal: a newer release wrote this record, which comes right after the machine's last record.
     """
     try:
         return machine.entry(value).sequence
@@ -38,11 +38,11 @@ def sequence_of(machine: Machine, value: bytes) -> int | None:
 
 
 def sequence_in_flight(machine: Machine, value: bytes) -> int | None:
-    """`sequence_of` while records of this worker are being written: the machine is then ahead of the journal.
+    """Do what `sequence_of` does while this worker's records are in flight, and its machine is ahead of the journal.
 
     Raises:
-        JournalLost: it cannot be read, and may be what the journal goes on with: whoever takes the journal up again
-            stands where that can be told.
+        JournalLost: the record cannot be read, and may continue the journal. The recovery that follows can tell,
+            because its machine is not ahead.
     """
     try:
         return machine.entry(value).sequence
@@ -53,13 +53,13 @@ def sequence_in_flight(machine: Machine, value: bytes) -> int | None:
 
 
 async def last_record(reader: LogReader, machine: Machine, sequence: int, journal_offset: int) -> bytes | None:
-    """The very journal record that a machine's state ends with; None if the journal does not hold it.
+    """Find the very journal record that a machine's state ends with; None if the journal does not hold it.
 
     Args:
-        reader: opened; it forgets what it had open.
-        machine: with its state.
-        sequence: number of that record, from 1 on.
-        journal_offset: behind that record, and behind no later one that counts.
+        reader: an opened reader, which forgets the partitions that it had open.
+        machine: the machine with its state.
+        sequence: the number of that record, from 1 on.
+        journal_offset: an offset after that record, and before the next record of the chain.
     """
     async for value in _numbered(reader, machine, sequence, journal_offset):
         if machine.is_last(value):
@@ -68,9 +68,9 @@ async def last_record(reader: LogReader, machine: Machine, sequence: int, journa
 
 
 async def holds(reader: LogReader, machine: Machine, sequence: int, journal_offset: int, digest: bytes) -> bool:
-    """Whether the journal holds a record of this number and `record_digest`; as `last_record`, without a state.
+    """Whether the journal holds a record with this number and `record_digest`; arguments as for `last_record`.
 
-    The first record counts as there: it was compared before.
+    For the genesis record it is always True: the caller has compared that one before.
     """
     if not sequence:
         return True
@@ -81,14 +81,14 @@ async def holds(reader: LogReader, machine: Machine, sequence: int, journal_offs
 
 
 async def _numbered(reader: LogReader, machine: Machine, sequence: int, journal_offset: int) -> AsyncIterator[bytes]:
-    """The journal's records of one number below an offset, the last first."""
+    """Yield the journal's records with one sequence number below an offset, the last one first."""
     journal = machine.journal
     first = (await reader.first_offsets([journal]))[journal]
     end = (await reader.end_offsets([journal]))[journal]
     if journal_offset > end:
         return
     reader.open({journal: first})
-    # Backwards, since it is the last one but for records that do not count.
+    # Search backwards: only records that are not in the chain can come after it.
     high, count = journal_offset, 1
     while high > first:
         low = max(first, high - count)
@@ -99,10 +99,10 @@ async def _numbered(reader: LogReader, machine: Machine, sequence: int, journal_
 
 
 async def reach(reader: LogReader, machine: Machine, sequence: int, journal_offset: int) -> int:
-    """Up to which record a journal goes at most, behind record ``sequence``, by the numbers of its records alone.
+    """The highest record number that a journal can reach after record ``sequence``, by its records' numbers only.
 
     Raises:
-        NewerJournal: it goes on with a record that a newer release wrote.
+        NewerJournal: the journal continues with a record that a newer release wrote.
     """
     journal = machine.journal
     end = (await reader.end_offsets([journal]))[journal]
@@ -118,7 +118,7 @@ async def reach(reader: LogReader, machine: Machine, sequence: int, journal_offs
 
 
 async def published_ms(reader: LogReader, models: FollowsModels) -> int:
-    """Log time of the last version that a reader of models has read; 0 where its record was deleted."""
+    """The log time of the last version that a reader of models has read; 0 if that record was deleted."""
     topic = models.topic
     if not models.position:
         return 0
@@ -138,20 +138,20 @@ async def published_ms(reader: LogReader, models: FollowsModels) -> int:
 async def genesis_of(
     reader: LogReader, make_machine: MachineFactory, journal: TopicPartition, before: int | None = None
 ) -> InputRecord | None:
-    """The record that a journal begins with: the first that is one; None for a journal that holds none.
+    """Find the genesis record of a journal: its first record that is one; None if there is none.
 
-    Whatever stands before it was put there by somebody else, and no chain holds it. A journal whose records go on
-    though none begins it is refused: a new beginning would make every budget and every allowance full again.
+    Records before the genesis are foreign, and not in the chain. A journal that has later records but no genesis is
+    refused: with a new genesis every budget and every allowance would be full again.
 
     Args:
-        reader: opened; it forgets what it had open.
-        make_machine: makes the machine whose journal it is.
-        journal: which; it was not shortened.
-        before: the offset to look up to; None for the journal's end.
+        reader: an opened reader, which forgets the partitions that it had open.
+        make_machine: makes the machine of the journal.
+        journal: topic and partition of a journal whose first records were not deleted.
+        before: the offset to search up to; None for the journal's end.
 
     Raises:
-        HushstreamError: it begins as the journal of another deployment, configuration, role or key does.
-        JournalTruncated: it has later records of a journal, and none that begins it.
+        HushstreamError: the journal belongs to another deployment, configuration, role or key.
+        JournalTruncated: the journal has later records but no genesis.
     """
     end = (await reader.end_offsets([journal]))[journal] if before is None else before
     if not end:

@@ -1,16 +1,16 @@
 """Refuses a partition whose input was deleted before it was folded, unless an operator accepts the loss.
 
-A role that was down for longer than its input is kept has lost some input, and nothing brings it back. The refusal
-names what is lost, and the word with which an operator accepts the loss (`--accept-loss`). The worker then writes a
-note beside the chain of its journal (`hushstream.engine.journal.notes`) and folds what is left. The range of the next
-batch begins where it would have begun without the loss, and holds only the records that are there. Its digest says so,
-so recoveries and `verify` compute the same; where no note covers the range, both refuse it as before.
+A role that was down for longer than its input is kept has lost input, and nothing brings it back. The refusal names the
+lost records, and the word with which an operator accepts the loss (`--accept-loss`). The worker then writes a note into
+its journal, beside the chain (`hushstream.engine.journal.notes`), and folds the records that are left. The range of the
+next batch begins where it would have begun without the loss, and holds only the existing records. Its digest is over
+these, so recoveries and `verify` compute the same. If no note covers the range, both refuse it as before.
 
-Before the note is written the state that the partition goes on with is published, where that has not been done: whoever
-takes the partition up later finds it there. From an older state it would have to read what is lost, and be refused.
+Before the note is written, the worker publishes the partition's state, unless that is done already. The next owner
+then goes on from this state. From an older state it would have to read the lost records, and would be refused.
 
-The loss costs no privacy. Nothing was released from input that was not folded, and a slot that was charged at the edge
-and is not counted costs its user what it would have cost.
+The loss costs no privacy. Nothing was released from input that was not folded. A slot that was charged at the edge but
+is never counted costs its user the same as a counted one.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ logger = logging.getLogger(__name__)
 
 _AT_ONCE = 256
 _CLOCKS_APART_MS = 60_000
-"""Log times of two topics are of their leaders' clocks: a log is no other one as those differ."""
+"""Log times of two topics come from their leaders' clocks. A difference up to this does not show a replaced log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """What operators have accepted to be lost of the inputs of one worker's home partitions.
+    """Decides which lost input of one worker's home partitions an operator has accepted as lost.
 
     Attributes:
-        settings: of the worker; they hold an operator's words.
-        keys: of the zone.
-        sender: where notes go.
-        publish: publishes the state of a machine, so that other workers go on from there too.
+        settings: the worker's; they hold the operator's words.
+        keys: give the zone's keys.
+        sender: sends the notes.
+        publish: publishes the state of a machine, so that other workers can go on from it.
     """
 
     settings: WorkerSettings
@@ -57,18 +57,18 @@ class Losses:
     async def accepted(
         self, recovered: RecoveredMachine, reader: LogReader, source: TopicPartition, first: int, journaled: int
     ) -> bool:
-        """Whether the input before ``first`` that a machine has not folded is lost by an operator's word.
+        """Whether an operator has accepted that the input before ``first`` which a machine has not folded is lost.
 
         Args:
             recovered: the machine, on its journal.
-            reader: opened; it forgets what it had open.
+            reader: an opened reader, which forgets the partitions that it had open.
             source: the input.
-            first: where its log begins.
-            journaled: the journal's last record. Where the machine is behind it, the input may be in what it has not
-                replayed: then only what was accepted before is lost.
+            first: the first offset of its log.
+            journaled: the journal's last record. If the machine is behind it, the unreplayed records may cover the
+                input: then only an earlier acceptance counts.
 
         Raises:
-            InputsDeleted: it is not; says what is lost, and what an operator can do.
+            InputsDeleted: nobody has accepted the loss; says what is lost, and what an operator can do.
         """
         low = recovered.machine.positions().get(source, 0)
         if any(note.kind == LOST and note.covers(source, low, first) for note in await self._notes(recovered, reader)):
@@ -100,19 +100,20 @@ class Losses:
     async def require_same_logs(
         self, recovered: RecoveredMachine, reader: LogReader, firsts: Mapping[TopicPartition, int]
     ) -> None:
-        """Refuse inputs that were deleted and made again, and have grown beyond what was folded of them.
+        """Refuse inputs that were deleted and created again, and are longer now than what was folded of them.
 
-        Such a topic has other records at the old offsets. No offset tells, and the new records below would be missed in
-        silence. The digest in the last journal record tells, as long as the logs hold all that it was made from.
-        Where they do not, a first record that was appended long after the journal says that it was folded does.
+        Such a topic has other records at the old offsets. The offsets do not show that, and the new records below the
+        folded offset would be skipped silently. The digest in the last journal record shows it, if the logs still hold
+        all the records that it was made from. Otherwise the log time of the first record shows it: that record was
+        appended long after the time at which the journal says that it was folded.
 
         Args:
             recovered: the machine, on its journal.
-            reader: opened; it forgets what it had open.
-            firsts: where those logs begin that begin below what the machine has folded of them.
+            reader: an opened reader, which forgets the partitions that it had open.
+            firsts: the first offsets of the logs that begin below what the machine has folded of them.
 
         Raises:
-            TopicsReplaced: says what an operator can do.
+            TopicsReplaced: an input was replaced; says what an operator can do.
         """
         found = await _last_inputs(recovered, reader) if firsts and recovered.sequence else None
         told = set() if found is None else found.newest_ms.keys() & firsts.keys()
@@ -123,7 +124,7 @@ class Losses:
             if found is None or not found.intact or source not in told
         }
         if told and found is not None and not found.intact and not found.taken_out:
-            # One digest covers all inputs: log times say which it was, where the clocks of two leaders agree.
+            # One digest covers all inputs, so log times must show which input it was; the leaders' clocks may differ.
             source = max(told, key=lambda one: found.newest_ms[one] - times[one][0])
             raise other_records(self.settings.command, source, folded[source])
         for source, (folded_ms, first_ms) in times.items():
@@ -132,7 +133,7 @@ class Losses:
                 raise begun_later(self.settings.command, source, folded[source], firsts[source], *moments)
 
     async def _notes(self, recovered: RecoveredMachine, reader: LogReader) -> Sequence[Note]:
-        """The notes that stand behind the last record of the chain that the machine contains."""
+        """The notes in the journal after the last record that the machine contains."""
         machine = recovered.machine
         journal = machine.journal
         first, end = (await reader.first_offsets([journal]))[journal], (await reader.end_offsets([journal]))[journal]
@@ -162,12 +163,12 @@ class Losses:
 
 @dataclass(frozen=True, slots=True)
 class _LastInputs:
-    """What the logs hold now where the last journal record says that it was made from.
+    """The records that the logs hold now in the input ranges of the last journal record.
 
     Attributes:
-        intact: whether that is what it was made from.
-        taken_out: whether it need not be: what a forgotten user wrote was taken out, or the key has changed since.
-        newest_ms: log time of the newest record of each log of which it holds some.
+        intact: whether they are the records that the journal record was made from.
+        taken_out: whether they may differ: a forgotten user's records were removed, or the key has changed since.
+        newest_ms: the log time of the newest of these records in each log that has some.
     """
 
     intact: bool
@@ -176,7 +177,7 @@ class _LastInputs:
 
 
 async def _last_inputs(recovered: RecoveredMachine, reader: LogReader) -> _LastInputs | None:
-    """What the last journal record of a machine was made from; None where that is not there any more."""
+    """Read the input ranges of a machine's last journal record; None if records of them were deleted."""
     machine = recovered.machine
     value = await last_record(reader, machine, recovered.sequence, recovered.journal_offset)
     if value is None:
@@ -197,7 +198,7 @@ async def _last_inputs(recovered: RecoveredMachine, reader: LogReader) -> _LastI
 
 
 async def _times(recovered: RecoveredMachine, reader: LogReader, source: TopicPartition, first: int) -> tuple[int, int]:
-    """Log times of the last journal record, and of the first input that is kept; 0 where there is none."""
+    """The log times of the last journal record, and of the first existing record of the input; 0 if there is none."""
     journal = recovered.machine.journal
     begun = (await reader.first_offsets([journal]))[journal]
     end = (await reader.end_offsets([source]))[source]
@@ -208,7 +209,7 @@ async def _times(recovered: RecoveredMachine, reader: LogReader, source: TopicPa
 
 
 def in_words(note: Note) -> str:
-    """Of what a note says: topic, offsets, how many records, and between which log times they were appended."""
+    """Say what a note covers: topic, offsets, number of records, and the log times between which they were appended."""
     topic, partition = note.source
     return (
         f"{topic}/{partition} offsets {note.low} to {note.high - 1} "

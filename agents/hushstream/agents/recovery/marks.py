@@ -1,29 +1,29 @@
-"""Release marks that all workers of a zone share: a compacted topic, raised before a release, read at every take-up.
+"""Keeps the release marks that a zone's workers share in a compacted topic: raised before releases, read by recoveries.
 
-The protocol, in the order that it relies on:
+The order of the protocol matters:
 
 1. A new journal gets mark 0 before its first fold. So a journal that has records and no mark has lost its marks.
 2. Record n is acknowledged in the journal; then mark n is acknowledged here, and on disk
-   (`hushstream.agents.recovery.high_water`); then what follows from record n is sent. One mark covers all records
-   before it.
-3. At take-up the marks are read before the journal's end is asked for, so a journal that was not rolled back holds
-   every record that a mark names.
+   (`hushstream.agents.recovery.high_water`); then the outputs of record n are sent. One mark covers all records before
+   it.
+3. A recovery reads the marks before it asks for the journal's end, so a journal that was not rolled back holds every
+   record that a mark names.
 
-**A sleeper cannot lower a mark.** Compaction keeps at least the last record of each key. The key of a mark holds the
-journal, the generation and a random name of the process that wrote it, and a process never writes a lower mark under
-one key than it wrote before (`_Written`; its producer keeps the order). So the last record of a key is its highest,
-and compaction never takes the maximum over all keys. An owner that was stopped before its append, and wakes when
-others have gone on, appends under its own key: readers take the maximum, which stands. Marks are never deleted; what
-grows with time is one small record for each process that has ever held a partition.
+**A suspended owner cannot lower a mark.** Compaction keeps at least the last record of each key. The key of a mark
+holds the journal, the generation and a random name of the process that wrote it. A process never writes a lower mark
+under a key than it wrote before (`_Written`; its producer keeps the order). So the last record of a key is its highest,
+and compaction never removes the maximum over all keys. An owner that was suspended before its append, and resumes after
+others have gone on, appends under its own key: readers take the maximum, which does not change. Marks are never
+deleted: over time the topic grows by one small record for each process that has ever owned a partition.
 
-**A foreign record lowers no mark.** Whoever may write the topic may put anything there. A record that is no mark of the
-place is skipped only where compaction cannot have taken a mark for it: under a key that no mark of the partition has,
-or where a mark of the same key follows, which is at least as high as all that were before it under that key. So of all
-marks that were ever raised one at least as high is read, as if the foreign record were not there, and what is released
-is held to the same number. Where it stands last under the key of a mark (a tombstone is such a record, too), that mark
-may have been the highest: the partition is refused. So it is where the topic does not begin at offset 0. Both end where
-an operator says so and pays: a mark of a newer generation that stands behind the loss (`hushstream marks rebuild`), and
-with it the request that opens a new epoch.
+**A foreign record cannot lower a mark.** Anybody with write access to the topic can put anything there, and compaction
+may remove a mark in favour of a later foreign record under the same key. So a record that is no mark of the partition
+is skipped only in two cases: no mark of the partition can have its key, or a later mark has the same key, which is at
+least as high as all marks before it under that key. In both cases the reader finds the same maximum as without the
+foreign record. If a foreign record (or a tombstone) is the last one under the key of a mark, the removed mark may have
+been the highest, and the partition is refused. It is also refused if the topic does not begin at offset 0. An operator
+can end both refusals, at a price: `hushstream marks rebuild` writes a mark of a newer generation after the loss, which
+also requests a new epoch.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ _PRICE = (
     "know of and one more; a role that counts what this one sends again under other names charges nothing for it, so "
     "there each such word lets the whole budget be spent once more"
 )
-"""Of an operator's word."""
+"""What it costs to accept a refused journal, for the message."""
 _READ_AT_ONCE = 4096
 _WRITER_BYTES = 8
 
 
 class HoldsMarkKeys(Protocol):
-    """A machine factory that knows the key file of its zone."""
+    """A machine factory that can give the mark keys of its zone."""
 
     def mark_keys(self) -> KeyRing:
         """The keys under which marks are sealed."""
@@ -71,7 +71,7 @@ class HoldsMarkKeys(Protocol):
 
 @dataclass(slots=True)
 class _Written:
-    """The last mark of one journal and generation that this process has sent, and that is known to be there."""
+    """The last mark of one journal and generation that this process has written and the broker has acknowledged."""
 
     sent: Mark
     acknowledged: Mark
@@ -79,18 +79,17 @@ class _Written:
 
 @dataclass(slots=True)
 class ReleaseMarks:
-    """The marks of one worker's home partitions.
+    """Reads and writes the marks of one worker's home partitions.
 
     Attributes:
-        settings: of the worker.
-        topic: of its zone's marks.
-        evidence: topics on which nobody else writes what left the zone
-            (`hushstream.agents.worker.preflight.RoleTopics`).
-        declared: how the role's topics are declared, by name.
-        keys: of the zone.
-        sender: where marks go.
+        settings: the worker's.
+        topic: the topic of its zone's marks.
+        evidence: topics outside the zone that only this role writes (`hushstream.agents.worker.preflight.RoleTopics`).
+        declared: the declaration of the role's topics, by name.
+        keys: give the zone's keys.
+        sender: sends the marks.
         files: the marks on this worker's disk.
-        foreign: told of records that are no marks of their place.
+        foreign: counts records that are no marks of their partition.
     """
 
     settings: WorkerSettings
@@ -106,12 +105,12 @@ class ReleaseMarks:
     _seals: dict[int, MarkSeal] = field(default_factory=dict)
 
     async def read(self, partition: int, reader: LogReader, commits: Collection[str]) -> Standing:
-        """What is known of the releases of a home partition, before its journal is looked at.
+        """Read what is known about the releases of a home partition; call this before reading its journal.
 
         Args:
             partition: the home partition.
-            reader: opened; it forgets what it had open.
-            commits: metadata of the group's commits there, asked for before.
+            reader: an opened reader, which forgets the partitions that it had open.
+            commits: metadata of the group's commits for the partition, which were read before.
 
         Raises:
             OlderThanPaid: a mark cannot be read, or some were deleted.
@@ -122,19 +121,19 @@ class ReleaseMarks:
         return Standing(await self._shared(partition, reader), noted, tuple(signs), committed)
 
     def seal(self, partition: int) -> MarkSeal:
-        """How marks of a home partition are sealed, under the keys that the zone's key file holds now."""
+        """The seal for the marks of a home partition, with the keys that the zone's key file holds now."""
         seal = MarkSeal(self.settings.deployment, self.settings.role, partition, self.keys.mark_keys())
         self._seals[partition] = seal
         return seal
 
     def require(self, standing: Standing, partition: int, journal: str | None, sequence: int) -> bool:
-        """Refuse a journal that is not what was released from, unless an operator has named this very refusal.
+        """Refuse a journal that is behind its marks, unless an operator has accepted this very refusal.
 
         Returns:
-            Whether an operator's word is needed, and given.
+            Whether the journal was accepted only because of an operator's word.
 
         Raises:
-            OlderThanPaid: says why, and what an operator can do.
+            OlderThanPaid: the journal is refused; says why, and what an operator can do.
         """
         suspicion = standing.suspicion(journal, sequence)
         if not suspicion:
@@ -150,17 +149,17 @@ class ReleaseMarks:
         )
 
     async def begin(self, partition: int, standing: Standing, journal: str, sequence: int, accepted: bool) -> int:
-        """Make a journal the one that counts, before anything is sent from it.
+        """Prepare to raise the marks of a journal; writes a mark if it has none, or was accepted against its marks.
 
         Args:
             partition: the home partition.
             standing: what was known before.
-            journal: its name.
-            sequence: where it ends.
-            accepted: by an operator's word, whatever the marks say.
+            journal: the journal's name.
+            sequence: the number of its last record.
+            accepted: whether an operator has accepted it against its marks.
 
         Returns:
-            The generation of its marks.
+            The generation of the marks that this worker writes.
         """
         if not accepted and standing.knows(journal):
             mark = Mark(journal, standing.highest_shared(journal), standing.generation, paid=standing.paid(journal))
@@ -179,17 +178,17 @@ class ReleaseMarks:
     async def raise_to(
         self, partition: int, journal: str, generation: int, sequence: int, outputs: Sequence[Output]
     ) -> None:
-        """Note that what follows from a journal's records up to ``sequence`` is about to be sent.
+        """Write a mark that the outputs of a journal's records up to ``sequence`` are about to be sent.
 
         Args:
-            partition: the home partition, which was begun (`begin`).
-            journal: whose mark.
-            generation: of its marks.
-            sequence: of a record that was acknowledged.
-            outputs: what is sent, for whether a debit is among it.
+            partition: the home partition, for which `begin` was called.
+            journal: the journal's name.
+            generation: the generation of its marks.
+            sequence: the number of an acknowledged record.
+            outputs: the outputs that will be sent; the mark notes whether a debit is among them.
 
         Raises:
-            JournalLost: broker or disk refused: nothing may be released, and the partition is tried again.
+            JournalLost: broker or disk refused the mark: nothing may be released, and the partition is tried again.
         """
         known = self._written[partition, journal, generation]
         paid = known.sent.paid or any(self.declared[output.topic].is_ledger for output in outputs)
@@ -208,13 +207,13 @@ class ReleaseMarks:
         try:
             await (await self.sender.send(Output(self.topic, partition, value, key)))
         except (KafkaError, ConnectionError, TimeoutError) as error:
-            raise from_client(error, "noting what is released") from error
+            raise from_client(error, "writing a release mark") from error
 
     async def _shared(self, partition: int, reader: LogReader) -> tuple[Mark, ...]:
-        """The marks of the topic; for each journal and generation the highest, and an operator's word.
+        """The marks in the topic: the highest of each journal and generation, and operators' words.
 
         Raises:
-            OlderThanPaid: one may be missing, and no operator went on in spite of it.
+            OlderThanPaid: a mark may be missing, and no operator has accepted that.
         """
         read = await read_marks((self.topic, partition), reader, self.seal(partition), self.settings.role)
         for offset, size in read.foreign:
@@ -229,7 +228,7 @@ class ReleaseMarks:
         return read.marks
 
     async def _topic_signs(self, partition: int, reader: LogReader) -> list[str]:
-        """Topics that hold what this partition, or another of a zone that has no mark yet, has sent out of the zone."""
+        """Signs of earlier releases: topics that hold outputs of this partition, or of a zone that has no mark yet."""
         if not self.evidence:
             return []
         own = {t for t in self.evidence if self.declared[t].partition_rule is PartitionRule.HOME}
@@ -251,13 +250,13 @@ class ReleaseMarks:
 
 @dataclass(frozen=True, slots=True)
 class ReadMarks:
-    """What a partition of a topic of marks holds.
+    """The content of one partition of a topic of marks.
 
     Attributes:
-        marks: for each journal and generation the highest, and an operator's word.
-        foreign: (offset, bytes) of what is no mark of the place and took none's.
-        missing: why marks may be missing that an operator has not gone on without, in words; empty where none may.
-        lost: whether marks may be missing, whoever went on.
+        marks: the highest mark of each journal and generation, and operators' words.
+        foreign: (offset, bytes) of each foreign record that cannot have replaced a mark.
+        missing: why marks may be missing, if no operator has accepted that; otherwise empty.
+        lost: whether marks may be missing, accepted or not.
     """
 
     marks: tuple[Mark, ...]
@@ -271,9 +270,9 @@ async def read_marks(place: TopicPartition, reader: LogReader, seal: MarkSeal, r
 
     Args:
         place: topic and partition.
-        reader: opened; it forgets what it had open.
-        seal: of the partition.
-        role: whose marks they are.
+        reader: an opened reader, which forgets the partitions that it had open.
+        seal: the seal of the partition's marks.
+        role: the role that writes the marks.
     """
     first, end = (await reader.first_offsets([place]))[place], (await reader.end_offsets([place]))[place]
     reader.open({place: first})
@@ -294,7 +293,7 @@ async def read_marks(place: TopicPartition, reader: LogReader, seal: MarkSeal, r
                     passed.append(met)
                 continue
             if mark is not None:
-                # One of the same key is at least as high as what the foreign record may have taken the place of.
+                # This mark is at least as high as one that an earlier foreign record of the same key may have replaced.
                 if record.key in unread:
                     passed.append(unread.pop(record.key)[:2])
                 _keep(found, mark)
@@ -302,7 +301,7 @@ async def read_marks(place: TopicPartition, reader: LogReader, seal: MarkSeal, r
     losses = [(offset, f"offset {offset}: {why}, under the key of a mark") for offset, _, why in unread.values()]
     if first > 0:
         losses.append((-1, f"expected every mark from offset 0 on, the log begins at {first}: marks were deleted"))
-    # Only of the newest generation is an operator's word one on all that is known.
+    # Only an operator's word in the newest generation was given with knowledge of all marks.
     newest = max((mark.generation for mark in found.values()), default=0)
     open_losses = [why for offset, why in sorted(losses) if accepted[0] < newest or offset > accepted[1]]
     passed += [(offset, size) for offset, size, _ in unread.values()]
@@ -316,7 +315,7 @@ def mark_key(role: str, partition: int, mark: Mark, writer: str) -> bytes:
 
 
 def is_mark_key(key: bytes | None, role: str, partition: int) -> bool:
-    """Whether a mark of the place may have this record key."""
+    """Whether a mark of this role and partition may have this record key."""
     return key is not None and key.startswith(f"{role}/{partition}/".encode())
 
 

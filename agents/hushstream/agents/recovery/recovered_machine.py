@@ -13,7 +13,7 @@ from hushstream.privacy.key_files import KeyRing
 
 
 class HoldsStateKeys(Protocol):
-    """A machine factory that knows the key file of its zone."""
+    """A machine factory that can give the state keys of its zone."""
 
     def state_keys(self) -> KeyRing:
         """The keys under which states are sealed, on disk and where they are published."""
@@ -23,13 +23,13 @@ class MachineFactory(HoldsStateKeys, Protocol):
     """Makes the machines of a role, and knows the key file of its zone."""
 
     def __call__(self, partition: int) -> Machine:
-        """The machine of a home partition whose journal is not known."""
+        """The machine of a home partition that has no journal yet, or whose journal is not known."""
 
     def of_journal(self, partition: int, genesis: bytes, resumed: bool = False) -> Machine:
         """The machine of a home partition whose journal begins with this record; ``resumed`` from a snapshot."""
 
     def mark_keys(self) -> KeyRing:
-        """The keys under which marks are sealed; not asked of a role without marks."""
+        """The keys under which marks are sealed; not called for a role without marks."""
 
 
 @dataclass(slots=True)
@@ -38,13 +38,13 @@ class RecoveredMachine:
 
     Attributes:
         genesis: the journal's first record.
-        journal_offset: where the journal goes on after that record.
-        generation: of its marks (`hushstream.engine.journal.marks`).
+        journal_offset: the journal's next offset after record ``sequence``.
+        generation: the generation of its marks (`hushstream.engine.journal.marks`).
         released: the last record whose outputs are all known to be acknowledged.
-        rotated_at: the last record that rotated the key, until it is known to be marked; 0 for none.
+        rotated_at: the last record that rotated the key and is not known to be marked; 0 for none.
         record: `record_digest` of record ``sequence``.
-        begins: where inputs begin of which less is kept than the machine would read, by an operator's word.
-        replayed, resent: how many records the last recovery replayed, and outputs it sent again.
+        begins: the first offsets of inputs that begin too late, if an operator has accepted the loss.
+        replayed, resent: how many records the last recovery replayed, and how many outputs it sent again.
     """
 
     machine: Machine
@@ -66,5 +66,5 @@ class RecoveredMachine:
 
     @property
     def label(self) -> str:
-        """The journal as commits name it."""
+        """The name of the journal in commits."""
         return journal_label(self.journal, self.generation)

@@ -1,10 +1,10 @@
-"""Brings a machine to the end of its journal, and sends again what a crash may have left unsent.
+"""Brings a machine to the end of its journal, and sends the outputs again that a crash may have left unsent.
 
 A worker commits only after the outputs of everything that the commit covers were acknowledged, and the commit carries
-the sequence number of that record (`hushstream.agents.kafka.commits`). So exactly the records above the committed mark
-are sent again, in order and with the same bytes; readers drop repeats by their deterministic ids. They are sent only
-after the whole tail was replayed and compared. If the tail holds more than `PORTION_OUTPUTS` outputs, that is done in
-portions, so that memory stays bounded.
+the sequence number of that record (`hushstream.agents.kafka.commits`). So exactly the outputs of the records above the
+committed mark are sent again, in order and with the same bytes; readers drop repeats by their deterministic ids. They
+are sent only after the whole tail was replayed and compared. If the tail has more than `PORTION_OUTPUTS` outputs, it is
+replayed and sent in portions, so that memory stays bounded.
 """
 
 from __future__ import annotations
@@ -53,18 +53,18 @@ Observe = Callable[[str, int, int], None]
 
 
 class Superseded(Exception):
-    """A newer rebalance began while this recovery ran; its result is of no use."""
+    """A newer rebalance began while this recovery ran; its result cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Recovers one partition; the same object serves all partitions of a worker.
+    """Recovers the partitions of a worker, one with each call.
 
     Attributes:
-        marks: how far journals have released; None for a role that needs none.
-        states: where states are published; None where there is nowhere.
+        marks: the store of release marks; None for a role without marks.
+        states: the store of published states; None for a role that publishes none.
         followed: broadcasts that a machine must read without a gap (`RoleTopics.followed`).
-        foreign: told of records of the journal that no chain holds.
+        foreign: counts the records of the journal that belong to no chain.
     """
 
     settings: WorkerSettings
@@ -80,7 +80,7 @@ class Recovery:
     beginning: Beginning = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin machines with the same tools."""
+        """Make the `Beginning` with the same tools."""
         tools = (self.settings, self.make_machine, self.sender, self.snapshots, self.marks, self.states)
         object.__setattr__(self, "beginning", Beginning(*tools))
         object.__setattr__(self, "losses", Losses(self.settings, self.make_machine, self.sender, self._publish))
@@ -88,27 +88,27 @@ class Recovery:
     async def run(
         self, partition: int, commits: Collection[str], cached: RecoveredMachine | None = None
     ) -> RecoveredMachine:
-        """Bring the partition's machine to the end of its journal and send again what may be unsent.
+        """Bring the partition's machine to the end of its journal, and send outputs again that may be unsent.
 
         Args:
             partition: the home partition.
-            commits: metadata of the group's commits for its inputs, asked for before.
-            cached: the machine as this worker left it when it last gave the partition up.
+            commits: metadata of the group's commits for its inputs, which were read before.
+            cached: the machine from memory, if this worker owned the partition before.
 
         Raises:
-            HushstreamError: the journal is another deployment's, does not fit its inputs, or they are gone.
-            Superseded: the partition was taken away meanwhile.
+            HushstreamError: the journal is another deployment's or does not fit its inputs, or inputs are missing.
+            Superseded: the partition was revoked in the meantime.
         """
         await self.snapshots.settled(partition)
         async with LogReader(self.settings) as reader:
             if cached is not None and self.snapshots.behind(partition):
                 cached = None
-            # 1. Marks, before the journal's end: by then it holds every record that they name. Read after it, a mark
-            # that another owner raised meanwhile would have a sound journal refused.
+            # 1. Read the marks before the journal's end, so that the journal holds every record that they name. If they
+            # were read later, a mark that another owner raised in the meantime would cause a false refusal.
             standing = Standing() if self.marks is None else await self.marks.read(partition, reader, commits)
-            # 2. A state that the journal leads to: one of a lost branch would go on where nobody else does.
+            # 2. Begin with a state of this journal: a state of a lost branch would skip all records of the journal.
             if cached is not None and not await self.beginning.keeps(cached, reader):
-                logger.warning("partition %d: went on without what this worker has in memory", partition)
+                logger.warning("partition %d: the machine in memory does not fit the journal", partition)
                 cached = None
             recovered = cached if cached is not None else await self.beginning.begin(partition, reader, standing)
             recovered.generation = standing.generation
@@ -116,23 +116,24 @@ class Recovery:
             recovered.released = max(recovered.released, min(released, recovered.sequence))
             mark = max(released, recovered.released)
             recovered.replayed = recovered.resent = 0
-            # 3. The tail, compared record by record: changed inputs must stop us before what follows from them is sent.
+            # 3. Replay the tail and compare each record: changed inputs must stop us before we send outputs of them.
             unsent = await self._follow(recovered, reader, mark, standing)
             if self.marks is not None and recovered.sequence and not standing.knows(recovered.journal):
-                # Another owner may have begun it since the marks were read; marks first, then the journal's end.
+                # Another owner may have begun the journal since we read the marks: read them again, then its end.
                 standing = await self.marks.read(partition, reader, commits)
                 unsent += await self._follow(recovered, reader, mark, standing)
-            # 4. Only then send: from an older copy of the journal, what was released would leave again over other data.
+            # 4. Compare with the marks, and only then send: an older copy of the journal would release the same windows
+            # again over other data.
             await self._hold_to_marks(recovered, standing)
             await self._send(recovered, unsent)
             recovered.released = recovered.sequence
             for models in readers_of(recovered.machine):
-                # No part of the state, and what was read before this start is not read again.
+                # The time is no part of the state, and the model's record is not read again after a restart.
                 models.published_ms = models.published_ms or await published_ms(reader, models)
         return recovered
 
     async def _hold_to_marks(self, recovered: RecoveredMachine, standing: Standing) -> None:
-        """Refuse a journal that is not what was released from; from here on its marks are ours to raise."""
+        """Refuse a journal that is behind its marks; otherwise begin to write its marks."""
         if self.marks is None:
             return
         machine = recovered.machine
@@ -144,14 +145,14 @@ class Recovery:
         )
         releases = releasing(machine)
         if releases is not None and suspected_behind is not None and not releases.opened_epoch_since(suspected_behind):
-            # An operator goes on only where what was lost had been released from: that branch has its price.
+            # An operator's word is needed only if outputs of the lost branch were released, so that branch is charged.
             incarnations = standing.incarnations(before=recovered.generation)
             releases.request_epoch(os.urandom(EPOCH_NONCE_BYTES), forked=True, incarnations=incarnations)
 
     async def _follow(
         self, recovered: RecoveredMachine, reader: LogReader, mark: int, standing: Standing
     ) -> list[Output]:
-        """Replay the journal's tail until its end, and give what lies above ``mark`` and was not sent again yet."""
+        """Replay the journal's tail to its end, and return the outputs above ``mark`` that were not sent again yet."""
         journal = recovered.machine.journal
         firsts = await self._open(recovered, reader)
         unsent: list[Output] = []
@@ -176,7 +177,7 @@ class Recovery:
         return unsent
 
     async def _in_order(self, recovered: RecoveredMachine, standing: Standing, whole: int) -> bool:
-        """Whether no mark speaks against a journal of which not all was read yet; it goes up to record ``whole``."""
+        """Whether no mark refuses a journal that is not completely read yet, and goes up to record ``whole``."""
         if self.marks is None:
             return True
         journal = recovered.journal
@@ -193,7 +194,7 @@ class Recovery:
         lost: list[TopicPartition] = []
         refused: list[str] = []
         for source in positions:
-            # A chain that is entered in its middle is followed no further: what is published would be missed for good.
+            # Never enter a chain of models in its middle: all later versions would be skipped for ever.
             needed = source in machine.inputs or source[0] in self.followed
             if needed and positions[source] < firsts[source]:
                 try:
@@ -213,17 +214,18 @@ class Recovery:
         places = {source: max(position, firsts[source]) for source, position in positions.items()}
         reader.open({**places, machine.journal: recovered.journal_offset})
         recovered.begins = {source: firsts[source] for source in lost}
-        # What retention removed of a broadcast is missed only if a journal record names it: then the digest tells. So
-        # it is where an operator went on without some of an input.
+        # Records of a broadcast that retention removed matter only if a journal record covers them: then the digest
+        # shows it. The same holds for input whose loss an operator has accepted.
         return {source: firsts[source] for source in (*machine.broadcasts, *lost)}
 
     async def _require_acceptance(
         self, recovered: RecoveredMachine, reader: LogReader, source: TopicPartition, low: int, first: int
     ) -> None:
-        """Go on without an input that begins too late, where that was accepted.
+        """Check that an operator has accepted the loss of an input that begins too late.
 
         Raises:
-            InputsDeleted: it was never folded, and nobody accepted that; or the state that holds it is not here.
+            InputsDeleted: the lost records were never folded, and nobody has accepted the loss; or they were folded,
+                but no state that contains them was found.
         """
         machine = recovered.machine
         reader.open({machine.journal: recovered.journal_offset})
@@ -232,21 +234,21 @@ class Recovery:
             return
         needed = f"{source[0]}/{source[1]}: must be read from offset {low}, but the log begins at {first}"
         raise InputsDeleted(
-            f"{needed}; those records were folded up to journal record {last}, but the newest state at hand ends with "
+            f"{needed}; those records were folded up to journal record {last}, but the newest state found ends with "
             f"record {recovered.sequence}, and {self.beginning.unread(machine.journal[1])}; bring the data "
             f"directory of the last owner"
         )
 
     async def _publish(self, recovered: RecoveredMachine) -> None:
-        """Save and publish the state that a machine has now, unless that was done.
+        """Save and publish the machine's current state, unless that was done.
 
         Raises:
-            DiskRefused: it could not be kept on disk.
-            Superseded: the partition was taken away meanwhile.
+            DiskRefused: the state could not be written to disk.
+            Superseded: the partition was revoked in the meantime.
         """
         partition, folded = recovered.machine.journal[1], sum(recovered.machine.positions().values())
         place = (recovered.sequence, folded)
-        # What was not sent yet would never be: who begins with a state takes all that it contains as released.
+        # A recovery treats everything in a state as released, so outputs that were not sent yet would never be sent.
         released = recovered.released == recovered.sequence
         if self.states is None or not released or not self.states.due(partition, place, last_one=True):
             return
@@ -260,14 +262,14 @@ class Recovery:
         except (ConnectionError, TimeoutError):
             raise  # of the broker
         except OSError as error:
-            raise DiskRefused(f"the state could not be kept on disk ({error.strerror or error})") from None
+            raise DiskRefused(f"the state could not be written to disk ({error.strerror or error})") from None
         if not published:
             raise Superseded
 
     async def _replay(
         self, recovered: RecoveredMachine, reader: LogReader, record: InputRecord, firsts: Mapping[tuple[str, int], int]
     ) -> Step | None:
-        """Apply one journal record if it continues the chain; None for every other."""
+        """Replay one journal record if it continues the chain; None for a record that does not."""
         machine = recovered.machine
         try:
             found = sequence_of(machine, record.value)
@@ -287,7 +289,7 @@ class Recovery:
             if reopens is None:
                 raise
             step = reopens.reopen(record.value, slices)
-            # What was released stands; it is not sent again, and the next release pays for noise of its own.
+            # The old release remains. Nothing is sent again, and the next release draws new noise and is charged.
             logger.error("%s; a new epoch begins with the next release", error)
         recovered.sequence += 1
         recovered.replayed += 1
@@ -303,7 +305,7 @@ class Recovery:
         return InputSlice(*part, records=tuple(await reader.read(source, low, part.high)))
 
     async def _send(self, recovered: RecoveredMachine, unsent: list[Output]) -> None:
-        """Send again the outputs between the mark and where the machine is now; the mark is raised before."""
+        """Raise the mark, then send the unsent outputs again."""
         if (unsent or recovered.rotated_at) and self.marks is not None:
             sequence = recovered.sequence if unsent else recovered.rotated_at
             await self.marks.raise_to(

@@ -1,10 +1,10 @@
-"""Keeps snapshots of a machine's state on disk; they only shorten a recovery, since the journal is the truth.
+"""Keeps snapshots of a machine's state on disk. They only shorten a recovery: the journal decides what the state is.
 
 Snapshots on disk are a cache: any owner of a partition finds its state by `hushstream.agents.recovery.state_topic`.
 Everything on disk is sealed under a key of the zone (`hushstream.engine.state.sealed`).
 
-A published state is one stream of bytes: the snapshot's length, the snapshot, then spilled users, if there are any, one
-after the other, and zeros.
+A published state is one stream of bytes: the snapshot's length, the snapshot, the spilled users one after the other,
+and zeros as padding.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ASIDE = (".other-version", ".damaged")
 _DIGEST_BYTES = 32
 _LENGTH_BYTES = 8
 _USER = struct.Struct("<qII")
-"""Of a user at rest in a stream: when seen, bytes of key and of value."""
+"""The header of a spilled user in a stream: when last seen, and the lengths of key and value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,12 @@ class Snapshot:
 
     Attributes:
         sequence: the last journal record that the state contains.
-        journal_offset: where the journal goes on after that record.
-        genesis: the journal's first record: whose state this is, also when retention has removed it.
-        state: what `Machine.snapshot` gave.
+        journal_offset: the journal's next offset after that record.
+        genesis: the journal's first record. It says which journal the state belongs to, even after retention has
+            removed the record.
+        state: the bytes of `Machine.snapshot`.
         folded: how many input records the state contains, over all inputs.
-        record: `record_digest` of the last journal record that it contains.
+        record: `record_digest` of the last journal record that the state contains.
     """
 
     sequence: int
@@ -64,7 +65,7 @@ class Snapshot:
 
     @property
     def place(self) -> tuple[int, int]:
-        """How far the state has come: of two of one journal, the newer one is at the higher place."""
+        """The state's position: of two states of one journal, the newer one has the higher position."""
         return self.sequence, self.folded
 
 
@@ -72,18 +73,17 @@ class Readable(Protocol):
     """A stream of bytes that is read from its beginning to its end."""
 
     def read(self, size: int, /) -> bytes:
-        """The next bytes: ``size``, or as many as there are."""
+        """Read the next ``size`` bytes, or fewer at the end."""
 
 
 class SnapshotStore:
-    """One file for each partition: ``<datadir>/<deployment>/<role>/<partition>.snapshot``, mode 0600, sealed.
+    """Keeps one file for each partition: ``<datadir>/<deployment>/<role>/<partition>.snapshot``, mode 0600, sealed.
 
-    A snapshot that an earlier release has left in clear is sealed when it is first read, in the place of the other.
+    If an earlier release has left a snapshot in clear, the first read replaces it by a sealed one. If a partition keeps
+    users on disk, its snapshot is in the same file as the users, ``<partition>.users``.
 
-    The snapshot of a partition whose users are kept on disk lies with them, in ``<partition>.users``.
-
-    A snapshot may be written beside the folds, and its writing outlives whoever asked for it: before anything else is
-    done with a partition that is taken up, `settled` is awaited.
+    A snapshot is written in a thread while folds go on, and the thread finishes even if its caller is cancelled. So a
+    recovery of the partition first awaits `settled`.
     """
 
     def __init__(self, settings: WorkerSettings, keys: HoldsStateKeys) -> None:
@@ -95,7 +95,7 @@ class SnapshotStore:
         self._saving: dict[int, asyncio.Future[None]] = {}
 
     def users(self, partition: int) -> UserDatabase:
-        """The spilled users of a partition, as its last snapshot knows them; its snapshots lie there from now on."""
+        """The spilled users of a partition as of its last snapshot; its snapshots go into the same file from now on."""
         path = self._directory / f"{partition}.users"
         if partition in self._users and not path.exists():
             self._users.pop(partition).close()
@@ -110,15 +110,15 @@ class SnapshotStore:
         return partition in self._users and self._users[partition].behind
 
     def path(self, partition: int) -> Path:
-        """Where the snapshot of a partition is kept."""
+        """The file of a partition's snapshot."""
         return self._directory / f"{partition}.snapshot"
 
     def save(self, partition: int, snapshot: Snapshot) -> None:
-        """Write the whole file beside the old one, force it to disk, then put it in its place.
+        """Write a new file, force it to disk, then replace the old one by it.
 
         Raises:
-            OSError: it could not be written; the old one is as it was.
-            UsersLost: users lie with it, and another owner has written them meanwhile.
+            OSError: the file could not be written; the old one is unchanged.
+            UsersLost: the partition keeps users on disk, and another owner has written their file in the meantime.
         """
         if partition in self._users:
             self._users[partition].save(_pack(snapshot))
@@ -132,16 +132,16 @@ class SnapshotStore:
         await asyncio.shield(saving)
 
     async def settled(self, partition: int) -> None:
-        """Wait until no snapshot of a partition is being written any more."""
+        """Wait until no thread writes a snapshot of the partition."""
         saving = self._saving.pop(partition, None)
         if saving is not None:
             await asyncio.wait({saving})
 
     def load(self, partition: int) -> Snapshot | None:
-        """The last snapshot; None when there is none, or none that can be used (which is logged).
+        """The last snapshot; None if there is none, or if it cannot be used (which is logged).
 
-        It cannot be used when it is damaged, or under a key that the zone does not keep: then a published state and
-        the journal are read instead, and the users that lie with it are forgotten.
+        A snapshot cannot be used if it is damaged, or sealed under a key that the zone no longer has. Then a published
+        state and the journal are read instead, and the users in the same file are removed.
         """
         self._remove_clear_copies(partition)
         path, users = self.path(partition), self._users.get(partition)
@@ -152,7 +152,7 @@ class SnapshotStore:
                     return None
                 kept = self._opened(partition, path)
             else:
-                # Of a time when no users were kept on disk: what lies with the users is newer.
+                # This file is from a time when no users were kept on disk: the snapshot in the users' file is newer.
                 path.unlink(missing_ok=True)
             snapshot = unpack(kept)
             why = "" if snapshot is not None else "expected a snapshot, got something else"
@@ -165,10 +165,10 @@ class SnapshotStore:
         return snapshot
 
     def _opened(self, partition: int, path: Path) -> bytes:
-        """What a snapshot's file holds; one in clear, or under an earlier key, is sealed under the current one first.
+        """Read a snapshot's file; if it is in clear or under an earlier key, first seal it under the current key.
 
         Raises:
-            SealBroken: it cannot be opened.
+            SealBroken: the file cannot be opened.
         """
         seal, content = self._seal(partition), path.read_bytes()
         if content.startswith(_MAGIC):
@@ -181,36 +181,37 @@ class SnapshotStore:
         return opened
 
     def _remove_clear_copies(self, partition: int) -> None:
-        """Of what was put aside and may be in clear: it would hold for ever what is sealed everywhere else."""
+        """Remove files that were moved aside and may be in clear: everywhere else the same content is sealed."""
         for path in self._directory.glob(f"{partition}.*"):
             if path.suffix in _ASIDE and _may_be_clear(path):
-                logger.warning("%s was put aside and may hold users in clear; it is removed", path)
+                logger.warning("%s was moved aside and may hold users in clear; it is removed", path)
                 path.unlink(missing_ok=True)
 
     def _seal(self, partition: int) -> StorageSeal:
         return StorageSeal(self._settings.deployment, self._settings.role, partition, self._keys.state_keys())
 
     def pieces(self, partition: int, snapshot: Snapshot, at_most: int) -> Iterator[bytes]:
-        """What was just saved as one stream of bytes, cut into pieces; it may be gone through in other threads.
+        """Yield the saved snapshot, as one stream of bytes, in pieces; other threads may iterate.
 
         Raises:
-            UsersLost: users lie with it, and another owner, or a later snapshot, has written them meanwhile.
+            UsersLost: the partition keeps users on disk, and another owner, or a later snapshot, has written their file
+                in the meantime.
         """
         content = _pack(snapshot)
         users = self._users[partition].saved_with(content) if partition in self._users else iter(())
         return _cut(chain((len(content).to_bytes(_LENGTH_BYTES, "little"), content), map(_pack_user, users)), at_most)
 
     def incoming(self) -> SealedSpool:
-        """Where a state that comes from somewhere else is gathered: a file without a name, gone with the process."""
+        """A file without a name to collect a fetched state in; it vanishes with the process."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         return SealedSpool(self._directory)
 
     def install(self, partition: int, file: SealedSpool) -> None:
-        """Put a gathered stream of bytes, which is known to be whole, in the place of the snapshot.
+        """Replace the snapshot by a collected stream of bytes, which the caller knows to be complete.
 
         Raises:
-            OSError: it could not be written; the old one is as it was.
-            UsersLost: users lie with it, and another owner has written them meanwhile.
+            OSError: the snapshot could not be written; the old one is unchanged.
+            UsersLost: the partition keeps users on disk, and another owner has written their file in the meantime.
         """
         file.rewind()
         content, users = read_stream(file)
@@ -220,17 +221,17 @@ class SnapshotStore:
             self._write(partition, content)
 
     def drop(self, partition: int) -> None:
-        """Begin without the snapshot of a partition, and the users with it, of which there is a copy elsewhere."""
+        """Remove the snapshot of a partition, and its users; use this only if there is a copy elsewhere."""
         users = self._users.get(partition)
         if users is not None:
             users.clear()
         self.path(partition).unlink(missing_ok=True)
 
     def put_aside(self, partition: int) -> Path:
-        """Keep the snapshot of a partition, and the users with it, under another name, and begin without one.
+        """Rename the snapshot of a partition, and its users, so that they are not used but kept.
 
         Returns:
-            Where it is now: a release of the other version can go on from it.
+            The new path; the release that wrote the file can go on from it.
         """
         users = self._users.get(partition)
         if users is not None:
@@ -254,29 +255,29 @@ class SnapshotStore:
         self._remove_half_written(partition)
 
     def _remove_half_written(self, partition: int) -> None:
-        """Of processes that were killed: it would hold users for ever who are forgotten since."""
+        """Remove temporary files of killed processes: they would keep users for ever, even forgotten ones."""
         for path in self._directory.glob(f".{partition}.*.tmp"):
             with suppress(BlockingIOError, FileNotFoundError), path.open("rb") as file:
-                # Who still writes holds the lock.
+                # A process that still writes the file holds the lock.
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 path.unlink()
 
 
 def _may_be_clear(path: Path) -> bool:
-    """Whether a file that was put aside does not say that it is sealed: one whose beginning is lost cannot."""
+    """Whether a file that was moved aside has no sign that it is sealed; a file without its beginning has none."""
     with path.open("rb") as file:
         sealed = file.read(len(SEALED_MAGIC)) == SEALED_MAGIC
     return not sealed and not is_sealed_users(path)
 
 
 def read_stream(file: Readable) -> tuple[bytes, Iterator[StoredUser]]:
-    """What a snapshot's file holds, and the users that lie with it, of which no other call may read meanwhile."""
+    """Read a published state: the packed snapshot, and an iterator of its users; read the file by no other call."""
     content = file.read(int.from_bytes(file.read(_LENGTH_BYTES), "little"))
     return content, _read_users(file)
 
 
 def _cut(chunks: Iterable[bytes], at_most: int) -> Iterator[bytes]:
-    """The same bytes, filled up with zeros to what `padded` says, in pieces of ``at_most``, the last one shorter."""
+    """Pad the bytes with zeros to the size of `padded`, and yield pieces of ``at_most``, the last one shorter."""
     waiting, size = bytearray(), 0
     for chunk in chunks:
         waiting += chunk
@@ -297,7 +298,7 @@ def _read_users(file: Readable) -> Iterator[StoredUser]:
     while len(head := file.read(_USER.size)) == _USER.size:
         seen_ms, key_bytes, value_bytes = _USER.unpack(head)
         if not key_bytes:
-            return  # what the state was filled up with
+            return  # the padding begins
         yield StoredUser(file.read(key_bytes), seen_ms, file.read(value_bytes))
 
 
@@ -316,7 +317,7 @@ def _pack(snapshot: Snapshot) -> bytes:
 
 
 def unpack(content: bytes) -> Snapshot | None:
-    """What a snapshot's file holds when it is opened; None where it is damaged."""
+    """Unpack the opened content of a snapshot's file; None if it is damaged."""
     start = len(_MAGIC) + _DIGEST_BYTES
     body = content[start:]
     intact = content.startswith(_MAGIC) and (
@@ -327,6 +328,6 @@ def unpack(content: bytes) -> Snapshot | None:
     head, _, rest = body.partition(b"\n")
     fields = json.loads(head)
     cut = fields["genesis_bytes"]
-    # A release that published no states named neither.
+    # Earlier releases, which published no states, wrote neither of these fields.
     newer = fields.get("folded", 0), bytes.fromhex(fields.get("record", ""))
     return Snapshot(fields["sequence"], fields["journal_offset"], rest[:cut], rest[cut:], *newer)

@@ -1,13 +1,13 @@
 """Publishes states to a compacted topic of the zone, so that any owner of a partition finds its state there.
 
-A snapshot lies on one worker's disk and stays behind when the partition moves; inputs, from which the state could be
-computed again, are deleted after days. So a copy of the snapshot goes to the topic ``state-<role>`` at intervals, and
-the worker's disk is a cache of it (`hushstream.engine.state.published` has the form, and why it is safe).
+A snapshot is on one worker's disk and does not move with the partition. Inputs, from which the state could be computed
+again, are deleted after days. So a copy of the snapshot goes to the topic ``state-<role>`` at intervals, and the
+worker's disk is a cache of it (`hushstream.engine.state.published` explains the form, and why it is safe).
 
-A state is published with a snapshot, but rarely enough that the publications of a partition take `bytes_per_second` on
-average; and once a day in any case, so that a state with an erased user is replaced in all slots. A worker that is
-ended publishes its last state whatever the rate: input that the state before it needs may be gone when the next one
-starts.
+A state is published with a snapshot, but so rarely that the publications of a partition take at most
+`bytes_per_second` on average. It is published once a day in any case, so that no slot of the topic keeps the state of
+an erased user. A worker that ends publishes its last state at any rate: the next owner may start after the inputs that
+it would need with an older state are deleted.
 """
 
 from __future__ import annotations
@@ -51,23 +51,23 @@ from hushstream.schemas.errors import HushstreamError
 logger = logging.getLogger(__name__)
 
 REFRESH_SECONDS = 24 * 60 * 60.0
-"""How old the newest publication of a partition may grow while a worker has it, although nothing has changed."""
+"""How old the newest publication of a partition may become while a worker owns it, even if nothing has changed."""
 
 _BURST = 16
-"""How much faster than on average a publication is sent, once it is: its parts leave room for the journal's."""
+"""A publication is sent at this many times the average rate; pauses between its parts leave room for the journal."""
 
 _READ_AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A head that was read.
+    """A head record that was read from the topic.
 
     Attributes:
-        publication: its name.
-        head: what it says.
-        offset: of the head: the parts lie before it.
-        time_ms: log time.
+        publication: the name of the publication.
+        head: the content of the record.
+        offset: the offset of the record; the parts lie before it.
+        time_ms: its log time.
     """
 
     publication: bytes
@@ -78,7 +78,7 @@ class Found:
 
 @dataclass(slots=True)
 class _Last:
-    """The newest publication of a partition that this process knows of; ``size`` 0 where there is none."""
+    """The newest publication of a partition that this process knows; ``size`` is 0 if there is none."""
 
     slot: int = SLOTS - 1
     size: int = 0
@@ -89,17 +89,17 @@ class _Last:
 
 @dataclass(slots=True)
 class PublishedStates:
-    """The published states of one worker's home partitions.
+    """Reads and publishes the states of one worker's home partitions.
 
     Attributes:
-        settings: of the worker.
-        topic: where they are.
-        keys: of the zone.
-        sender: where publications go.
-        snapshots: what lies on the worker's disk: the cache.
-        output_ends: where everything ends that the role of a home partition writes to besides its journal.
-        foreign: told of records that are of no state of their place.
-        clock: in seconds, from any time on; it only goes forward.
+        settings: the worker's.
+        topic: the topic of the published states.
+        keys: give the zone's keys.
+        sender: sends the publications.
+        snapshots: the snapshots on the worker's disk, which are the cache.
+        output_ends: gives the ends of all output partitions of a home partition, without its journal.
+        foreign: counts records that belong to no state of their partition.
+        clock: gives seconds, which may begin at any time and only go forward.
     """
 
     settings: WorkerSettings
@@ -114,20 +114,20 @@ class PublishedStates:
 
     @property
     def name(self) -> str:
-        """The topic, as the broker calls it."""
+        """The broker's name of the topic."""
         return self.settings.physical(self.topic)
 
     def seal(self, partition: int) -> StateSeal:
-        """How the states of a home partition are sealed, under the keys that the zone's key file holds now."""
+        """The seal for the states of a home partition, with the keys that the zone's key file holds now."""
         return StateSeal(self.settings.deployment, self.settings.role, partition, self.keys.state_keys())
 
     async def candidates(self, partition: int, reader: LogReader, ignored: list[str]) -> AsyncGenerator[Found]:
-        """The publications of a partition, the newest first, as far as their heads can be read.
+        """Yield the publications of a partition whose heads can be read, the newest first.
 
         Args:
             partition: the home partition.
-            reader: it forgets what it had open, at every step.
-            ignored: is told of each head that cannot be read.
+            reader: at every step it forgets the partitions that it had open.
+            ignored: gets a sentence for each head that cannot be read.
         """
         place, seal = (self.topic, partition), self.seal(partition)
         first, high = (await reader.first_offsets([place]))[place], (await reader.end_offsets([place]))[place]
@@ -144,19 +144,19 @@ class PublishedStates:
                     _note(last, found, self.clock())
                     yield found
                 elif found is not None and not last.size:
-                    # Of a publication that nobody ended, in whichever slot.
+                    # A part of an unfinished publication, in an unknown slot.
                     last.slots = [max(parts, found.number + 1) for parts in last.slots]
             high, count = low, min(_READ_AT_ONCE, 2 * count)
 
     def disregard(self, partition: int) -> None:
-        """The newest publication is of no use: the next state is published whatever it holds."""
+        """Note that the newest publication cannot be used, so that the next state is published in any case."""
         self._last[partition].place = None
 
     async def fetch(self, partition: int, found: Found, reader: LogReader) -> str:
-        """Bring a publication into the cache.
+        """Copy a publication into the cache.
 
         Returns:
-            Why that could not be done, empty if it was: parts are missing, altered, or of another publication.
+            Why it cannot be used (parts are missing, altered, or of another publication); empty after success.
 
         Raises:
             OSError: the cache could not be written.
@@ -164,7 +164,7 @@ class PublishedStates:
         with self.snapshots.incoming() as file:
             why = await self._read_parts(partition, found, reader, file)
             if not why:
-                # Only what is whole takes the place of what was here, so a crash before leaves that as it was.
+                # Replace the snapshot only by a complete one, so that a crash before this line changes nothing.
                 await asyncio.to_thread(self.snapshots.install, partition, file)
         if why:
             self.disregard(partition)
@@ -181,7 +181,7 @@ class PublishedStates:
                 try:
                     part = seal.unpack(record.value) if record.value else None
                 except StateUnreadable as error:
-                    # Whether all parts came, and belong together, the head tells.
+                    # The head says whether all parts are there, and belong together.
                     self.foreign.met(place, record.offset, len(record.value), str(error))
                     continue
                 if part is not None:
@@ -191,7 +191,7 @@ class PublishedStates:
         return f"offset {found.offset}: {gathered.flaw}" if gathered.flaw else ""
 
     def age(self, partitions: Iterable[int]) -> float:
-        """Seconds since the newest publication of that partition for which it is longest ago; 0 where none has one."""
+        """Seconds since the newest publication of the partition that published longest ago; 0 if none has published."""
         sent = (last.sent for p in partitions if (last := self._last.get(p)) is not None and last.size)
         return max((self.clock() - moment for moment in sent), default=0.0)
 
@@ -200,8 +200,8 @@ class PublishedStates:
 
         Args:
             partition: the home partition, whose `candidates` were read.
-            place: its last journal record, and how many input records it contains.
-            last_one: whether this worker publishes none after it.
+            place: the state's last journal record, and how many input records it contains.
+            last_one: whether the worker is ending, and publishes no further state.
         """
         last = self._last[partition]
         age = self.clock() - last.sent
@@ -214,7 +214,7 @@ class PublishedStates:
         return place[1] > 0 and age >= least
 
     def left(self, partition: int, place: tuple[int, int]) -> None:
-        """Say so where a worker has ended without publishing the state that it had."""
+        """Log a warning if the worker has ended without publishing its newest state."""
         if self.due(partition, place, last_one=True):
             logger.warning(
                 "partition %d: the worker ended before its newest state was published to %s, as the machine or the "
@@ -227,16 +227,16 @@ class PublishedStates:
     async def keep(
         self, partition: int, snapshot: Snapshot, wanted: Callable[[], bool], seconds_left: float | None = None
     ) -> bool:
-        """Publish what was just saved, if that is due; what the broker refuses is tried again with a later snapshot.
+        """Publish the snapshot that was just saved, if that is due; after a failure a later snapshot is published.
 
         Args:
             partition: the home partition.
-            snapshot: as it was saved.
+            snapshot: the saved snapshot.
             wanted: see `publish`.
-            seconds_left: how long it may take, of the last one that this worker publishes; None for any other.
+            seconds_left: how long the last publication of an ending worker may take; None for any other.
 
         Returns:
-            Whether it was published.
+            Whether the snapshot was published.
         """
         if not wanted() or not self.due(partition, snapshot.place, last_one=seconds_left is not None):
             return False
@@ -244,28 +244,28 @@ class PublishedStates:
             async with asyncio.timeout(seconds_left):
                 return await self.publish(partition, snapshot, wanted)
         except OutOfOrderSequenceNumber:
-            raise  # nothing more will be heard of this producer
+            raise  # this producer cannot send anything more
         except (KafkaError, ConnectionError, TimeoutError, OSError) as error:
             why = str(error) or type(error).__name__
             logger.warning("partition %d: state not published to %s: %s", partition, self.name, why)
             return False
 
     async def publish(self, partition: int, snapshot: Snapshot, wanted: Callable[[], bool]) -> bool:
-        """Send what was just saved, in a slot of its own; its head follows when all parts are acknowledged.
+        """Send the snapshot that was just saved, into another slot; send its head after all parts are acknowledged.
 
         Args:
             partition: the home partition.
-            snapshot: as it was saved; its state is read from where it lies.
-            wanted: asked before each part; what was begun is given up when it is not any more.
+            snapshot: the saved snapshot; its state is read from the file.
+            wanted: called before each part; if it returns False, the publication is abandoned.
 
         Returns:
-            Whether it was sent whole.
+            Whether the publication was sent completely.
 
         Raises:
-            OSError, KafkaError: it could not be.
+            OSError, KafkaError: reading or sending failed.
         """
         last, seal = self._last[partition], self.seal(partition)
-        # 1. Not over the newest publication: where this one is broken off half-way, that one must still be whole.
+        # 1. Never overwrite the newest publication: if this one is interrupted, the newest must still be complete.
         name, slot = os.urandom(NAME_BYTES), (last.slot + 1) % SLOTS
         hasher, size, number, first = state_hasher(), 0, 0, 0
         pieces = self.snapshots.pieces(partition, snapshot, PART_BYTES)
@@ -277,14 +277,14 @@ class PublishedStates:
             hasher.update(piece)
             size, number = size + len(piece), number + 1
             await asyncio.sleep(len(piece) / (_BURST * self.settings.state_bytes_per_second))
-        # 2. Empty what this slot had more of: a compacted topic would keep it for ever, with users erased since in it.
+        # 2. Delete surplus parts of this slot: a compacted topic would keep them for ever, and erased users in them.
         for gone in range(number, last.slots[slot]):
             await self._send(partition, slot_key(slot, gone), b"")
-        # 3. The checkpoint, while nothing that the state contains is still on its way to the outputs.
+        # 3. Make the checkpoint: all outputs of records that the state contains are acknowledged by now.
         ends = await self.output_ends(partition)
         checkpoint = Checkpoint.of(snapshot.sequence, snapshot.journal_offset, snapshot.record, hasher.digest(), ends)
         await self._send(partition, slot_key(slot, CHECKPOINT), seal.pack(name, CHECKPOINT, checkpoint.pack()))
-        # 4. The head last: one that is there says that all its parts are.
+        # 4. Send the head last: a head in the topic says that all its parts are there.
         slots = [number if other == slot else parts for other, parts in enumerate(last.slots)]
         head = Head(
             slot, snapshot.sequence, snapshot.folded, snapshot.journal_offset, snapshot.genesis,
@@ -301,7 +301,7 @@ class PublishedStates:
 
 def _opened(seal: StateSeal, record: InputRecord, ignored: list[str]) -> Part | Found | None:
     if not record.value:
-        return None  # where a slot had more parts
+        return None  # a deleted surplus part
     try:
         part = seal.unpack(record.value)
         if part.number != HEAD:

@@ -1,18 +1,18 @@
-"""A learner's spilled users on disk: one SQLite file for each partition, together with its snapshot.
+"""Keeps a learner's spilled users on disk: one SQLite file for each partition, which also holds its snapshot.
 
-What a machine puts to rest goes into a private database that vanishes with the process. At a snapshot's cut that
-one is closed and another begun; saving moves what was cut into the file, in one transaction with the snapshot, while
-the machine goes on reading and putting. So the file holds every user as they were at that snapshot, a crash leaves it
-there, and a recovery reads the users that it meets and no others.
+When a machine spills users, they go into a private database that vanishes with the process. When a snapshot begins,
+that database is complete, and a new one takes the next users. Saving the snapshot moves the complete one's users into
+the file, in one transaction with the snapshot, while the machine goes on reading and spilling. So the file holds every
+user as of that snapshot, also after a crash, and a recovery reads only the users that it needs.
 
-What is put is sealed under a key of the zone before SQLite sees it (`hushstream.engine.state.sealed`), so it is
-sealed in the file, in its log and in the private databases. When the zone's key was rotated, all of it is sealed anew
-the next time that the partition is taken up. A file that an earlier release has left in clear is sealed then, too.
+Users are sealed under a key of the zone before SQLite sees them (`hushstream.engine.state.sealed`). So they are sealed
+in the file, in its log and in the private databases. After a key rotation, the next recovery of the partition seals
+everything anew. If an earlier release has left a file in clear, the next recovery seals it, too.
 
-Each snapshot in the file has a number that is drawn for it. Whoever reads the file or writes a snapshot first sees
-whether the one that is there is theirs; when another owner of the partition has written it since, they may do neither
-any more, until they begin anew with what is there (`UserDatabase.rewind`). No transaction outlives a call, so that an
-owner who sleeps, or has given the partition up, does not hold up the file's log.
+Each snapshot in the file has a random number. Every read of the file, and every save, first compares this number with
+the one that this process has read or written last. If another owner of the partition has written the file since, both
+are refused until the process begins anew with the file's content (`UserDatabase.rewind`). No transaction outlives a
+call, so an owner that is suspended, or has lost the partition, does not keep the file's log from being emptied.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ _USERS = "CREATE TABLE IF NOT EXISTS sealed_users (key BLOB PRIMARY KEY, seen_ms
 _SEEN = "CREATE INDEX IF NOT EXISTS sealed_seen ON sealed_users (seen_ms)"
 _SNAPSHOT = "CREATE TABLE IF NOT EXISTS sealed_snapshot (id INTEGER PRIMARY KEY, generation INTEGER, content BLOB)"
 _CLEAR = "CREATE TABLE users "
-"""The header of files of earlier releases, which wrote users in clear."""
+"""The statement by which a file of an earlier release, with users in clear, is recognized."""
 
 _SEALED = "CREATE TABLE sealed_users "
-"""The header of files of this release."""
+"""The statement by which a file of this release is recognized."""
 
 _WRITTEN_ANEW = 1
-"""`PRAGMA user_version` of a file that was written anew since anything lay in it in clear."""
+"""`PRAGMA user_version` of a file that was rewritten after it last held anything in clear."""
 
 _FIND_CLEAR = "SELECT count(*) FROM sqlite_master WHERE name = 'users'"
 _SEAL_CLEAR = (
     "DELETE FROM sealed_users",
-    # An earlier release that saved nothing leaves no snapshot, and one without its users must not stay.
+    # If the earlier release saved no snapshot, an older sealed one must not stay: its users are replaced.
     "DELETE FROM sealed_snapshot",
     "INSERT INTO sealed_users SELECT key, seen_ms, sealed_user(value, key, seen_ms) FROM users",
     "INSERT OR REPLACE INTO sealed_snapshot SELECT id, generation, sealed_file(content) FROM snapshot",
@@ -66,7 +66,7 @@ _GET_SEEN = "SELECT seen_ms FROM sealed_users WHERE key = ?"
 _UNSEEN = "SELECT key, seen_ms, value FROM sealed_users WHERE seen_ms < ?"
 _ALL = "SELECT key, seen_ms, value FROM sealed_users"
 _GENERATION = "SELECT coalesce((SELECT generation FROM sealed_snapshot), 0)"
-# One statement sees one state of the file: whose it is, and what is in it.
+# One statement reads the number and the content, so that both are of the same state of the file.
 _GET_WHOSE = f"SELECT ({_GENERATION}), ({_GET_VALUE}), ({_GET_SEEN})"
 _CONTENT_WHOSE = f"SELECT ({_GENERATION}), (SELECT content FROM sealed_snapshot)"
 _UNSEEN_WHOSE = (
@@ -75,10 +75,10 @@ _UNSEEN_WHOSE = (
 )
 _CACHE = "PRAGMA cache_size = -8192"
 _BUSY_SECONDS = 0.5
-"""How long to wait for a file that another process has locked. A worker that waits folds nothing meanwhile."""
+"""How long to wait for a file that another process has locked. While a worker waits, it folds nothing."""
 
 _GENERATION_BYTES = 7
-"""Of a snapshot's number: SQLite's integers have eight, with a sign."""
+"""The size of a snapshot's number: SQLite's integers have eight bytes, with a sign."""
 
 _PURPOSE = "user"
 _SEEN_BYTES = 8
@@ -97,36 +97,36 @@ class UsersLost(JournalLost):
 
 
 class UserDatabase:
-    """Spilled users of one partition (`hushstream.engine.state.spilled.UserStore`).
+    """Stores the spilled users of one partition (`hushstream.engine.state.spilled.UserStore`).
 
-    `save` may run in a thread of its own while the machine calls what `UserStore` has; nothing else may.
+    Only `save` may run in another thread while the machine calls the methods of `UserStore`.
     """
 
     durable = True
 
     def __init__(self, path: Path, seal: StorageSeal) -> None:
-        """Open or make the file; one that is damaged is put aside, as the journal holds all that it held.
+        """Open or create the file.
 
-        One under a key that is not at hand is put aside, too.
+        A damaged file, or one under a key that the zone no longer has, is moved aside: the journal has all its content.
 
         Args:
-            path: of the file.
-            seal: how its content is sealed.
+            path: the file.
+            seal: the seal of its content.
 
         Raises:
             UsersLost: another process holds the file now.
-            DatadirUnusable: it cannot be opened or made, or there is no room.
+            DatadirUnusable: the file cannot be opened or created, or there is no room.
         """
         self._path = path
         with self._judged():
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # Private databases hold users too: beside the file, not in a directory that others share.
+            # The private databases hold users, too: put them beside the file, not into a shared temporary folder.
             os.environ.setdefault("SQLITE_TMPDIR", str(path.parent))
             self._main = _open_file(path, seal)
             self._seal_under(seal)
             self._generation = _generation(self._main)
             self._layers = [_open_private()]
-            """What was put since the file's snapshot, the oldest first: the last one takes what is put now."""
+            """The private databases since the file's snapshot, the oldest first; the last one takes new users."""
         self._saving: int | None = None
         """The number of the snapshot that is being written."""
         self._lock = threading.Lock()
@@ -137,10 +137,10 @@ class UserDatabase:
         self._writer = seal.writer(_PURPOSE, os.urandom(SALT_BYTES))
 
     def rewind(self, seal: StorageSeal | None = None) -> None:
-        """Forget what was put since the last snapshot, and read the file as it is now: for a new machine.
+        """Drop the users spilled since the last snapshot, and use the file as it is now: for a new machine.
 
         Args:
-            seal: how its content is sealed from now on, if the zone's keys may have changed.
+            seal: the new seal of its content, if the zone's keys may have changed.
 
         Raises:
             UsersLost, DatadirUnusable, DamagedUserStore: the file cannot be read.
@@ -155,15 +155,15 @@ class UserDatabase:
             self._generation = _generation(self._main)
 
     def _seal_anew_or_begin_anew(self, seal: StorageSeal) -> None:
-        """What lies under a key that was destroyed while this process held the file is as good as gone.
+        """Seal the file under the current key; if its key was destroyed while this process held the file, empty it.
 
-        Nobody can open it any more, this process included: the journal, or a published state, gives it again.
+        Nobody can open the content any more: the users are recovered from the journal or from a published state.
         """
         try:
             _seal_anew(self._main, seal)
         except SealBroken as error:
             logger.warning(
-                "%s is under a key that is not at hand (%s); its users are forgotten and the journal is read instead",
+                "%s is under a key that the zone no longer has (%s); it is emptied, and the journal is read instead",
                 self._path,
                 error,
             )
@@ -237,15 +237,17 @@ class UserDatabase:
         return None if content is None else self._seal.unpack_file(bytes(content))
 
     def save(self, content: bytes) -> None:
-        """Write a snapshot, and everybody who was put before its cut or completes it, at once or not at all.
+        """Write a snapshot, and all users who belong to it, in one transaction.
+
+        These are the users who were spilled before the snapshot began, and those whom `complete` added for it.
 
         Raises:
-            OSError: it could not be written; the file is as it was.
-            UsersLost: another owner has written the file, which is as they left it; or it is gone.
+            OSError: the snapshot could not be written; the file is unchanged.
+            UsersLost: another owner has written the file, which stays as they left it; or the file is gone.
             DamagedUserStore: the file is damaged.
         """
         if not self._path.exists():
-            raise UsersLost(f"{self._path}: somebody took the file away")
+            raise UsersLost(f"{self._path}: somebody removed the file")
         saving, sealed = _drawn(), self._sealed_file(content)
         try:
             cut = self._merged()
@@ -269,10 +271,10 @@ class UserDatabase:
             layer.close()
 
     def saved_with(self, content: bytes) -> Iterator[StoredUser]:
-        """All users as they lie with the snapshot that was just saved, whatever is saved meanwhile.
+        """Yield all users of the snapshot that was just saved; saves in the meantime do not change the result.
 
         Raises:
-            UsersLost: another snapshot lies there.
+            UsersLost: the file has another snapshot now.
             OSError: the file cannot be read.
         """
         try:
@@ -280,18 +282,18 @@ class UserDatabase:
                 reading.execute("BEGIN")
                 row = reading.execute("SELECT content FROM sealed_snapshot").fetchone()
                 if row is None or row[0] is None or self._seal.unpack_file(bytes(row[0])) != content:
-                    raise UsersLost(f"{self._path}: another snapshot was written meanwhile")
+                    raise UsersLost(f"{self._path}: another snapshot was written in the meantime")
                 for row in reading.execute(_ALL):
                     yield self._user(*row)
         except sqlite3.DatabaseError as error:
             raise OSError(f"{self._path}: {error}") from None
 
     def install(self, content: bytes, users: Iterable[StoredUser]) -> None:
-        """Replace the snapshot, and everybody with it, and begin anew with those.
+        """Replace the snapshot and all users, and begin anew with these.
 
         Raises:
-            OSError: they could not be written; the file is as it was.
-            UsersLost: another owner has written the file, which is as they left it.
+            OSError: they could not be written; the file is unchanged.
+            UsersLost: another owner has written the file, which stays as they left it.
         """
         sealed = self._sealed_file(content)
         try:
@@ -307,7 +309,7 @@ class UserDatabase:
         self.rewind()
 
     def put_aside(self) -> Path:
-        """Copy the file as it is, and go on without any of its users and its snapshot; returns where the copy is."""
+        """Copy the file, then empty it of users and snapshot; returns the path of the copy."""
         aside = self._path.with_suffix(".other-version")
         with self._judged():
             aside.unlink(missing_ok=True)
@@ -318,13 +320,13 @@ class UserDatabase:
         return aside
 
     def clear(self) -> None:
-        """Go on without any of the file's users and its snapshot."""
+        """Empty the file of its users and its snapshot."""
         with self._judged(), closing(_connect(self._path)) as writer:
             _empty(writer)
         self.rewind()
 
     def close(self) -> None:
-        """Leave the file as the last snapshot made it."""
+        """Close the file and the private databases; the file stays as of the last snapshot."""
         for layer in self._layers:
             layer.close()
         self._main.close()
@@ -334,12 +336,12 @@ class UserDatabase:
             with layer:
                 layer.executemany(_PUT, map(self._sealed, users))
         except sqlite3.OperationalError as error:
-            logger.warning("%s: users stay in memory, as none can be spilled: %s", self._path, error)
+            logger.warning("%s: users stay in memory, because they cannot be spilled: %s", self._path, error)
             return False
         return True
 
     def _merged(self) -> list[sqlite3.Connection]:
-        """What was cut, at most one layer: those of snapshots that could not be written are put together with it."""
+        """The layers that are complete: at most one, as layers of snapshots that failed are merged into it first."""
         while len(self._layers) > 2:
             older, newer = self._layers[:2]
             with older:
@@ -367,7 +369,7 @@ class UserDatabase:
 
     @contextmanager
     def _judged(self) -> Iterator[None]:
-        """Say what an error of the file means for the partition."""
+        """Turn SQLite's errors in the block into ours."""
         try:
             yield
         except sqlite3.DatabaseError as error:
@@ -406,19 +408,19 @@ def _code(error: sqlite3.DatabaseError) -> int:
 
 
 def _drawn() -> int:
-    """A number for a snapshot that no other has."""
+    """Draw a random number for a snapshot."""
     return int.from_bytes(os.urandom(_GENERATION_BYTES), "big")
 
 
 def _bound(key: bytes, seen_ms: int) -> bytes:
-    """Whose value it is: one of another user, or another time, does not open in its place."""
+    """Bind a sealed value to its user and time: the value of another user, or of another time, does not open there."""
     return seen_ms.to_bytes(_SEEN_BYTES, "little", signed=True) + key
 
 
 def is_sealed_users(path: Path) -> bool:
-    """Whether a file says of itself that users lie in it sealed, and does not say that some lie in clear.
+    """Whether a file has the table of sealed users, and not the table of users in clear.
 
-    A file whose first page is lost says neither: it may be one of an earlier release, with everybody in clear.
+    Without its first page a file shows neither table: it may be from an earlier release, with all users in clear.
     """
     with path.open("rb") as file:
         first = file.read(_FIRST_PAGE_BYTES)
@@ -426,7 +428,7 @@ def is_sealed_users(path: Path) -> bool:
 
 
 def _open_file(path: Path, seal: StorageSeal) -> sqlite3.Connection:
-    """A connection to the file, made if there is none; put aside is what is damaged, or under a key not at hand."""
+    """Connect to the file, and create it if needed; a damaged file, or one under a lost key, is moved aside."""
     _make_private_file(path)
     try:
         return _prepared(path, seal)
@@ -436,7 +438,7 @@ def _open_file(path: Path, seal: StorageSeal) -> sqlite3.Connection:
         if _code(error) not in _DAMAGED:
             raise
         why = str(error)
-    logger.warning("%s is damaged (%s); it was put aside and the journal is read instead", path, why)
+    logger.warning("%s is damaged (%s); it was moved aside, and the journal is read instead", path, why)
     os.replace(path, path.with_suffix(".damaged"))
     _make_private_file(path)
     return _prepared(path, seal)
@@ -462,7 +464,7 @@ def _prepared(path: Path, seal: StorageSeal) -> sqlite3.Connection:
 
 
 def _seal_clear(main: sqlite3.Connection, seal: StorageSeal) -> None:
-    """Seal what an earlier release has left in clear; its pages go with `_leave_no_page_in_clear`."""
+    """Seal users whom an earlier release has left in clear; `_leave_no_page_in_clear` then removes the old pages."""
     if not main.execute(_FIND_CLEAR).fetchone()[0]:
         return
     logger.warning("users were left in clear by an earlier release; they are sealed now")
@@ -470,23 +472,23 @@ def _seal_clear(main: sqlite3.Connection, seal: StorageSeal) -> None:
 
 
 def _leave_no_page_in_clear(main: sqlite3.Connection) -> None:
-    """Write a file anew that may hold free pages of a time when users lay in clear, and empty its log.
+    """Rewrite a file that may have free pages with users in clear, and empty its log.
 
-    Pages that an earlier release had freed are zeros only where its SQLite deletes securely, and a process may have
-    ended after it sealed and before it did this: so it follows from the file, not from what was just sealed.
+    Freed pages of an earlier release hold zeros only if its SQLite deletes securely. A process may also have ended
+    after sealing, but before this. So the file's own version decides, not whether anything was sealed just now.
     """
     if main.execute("PRAGMA user_version").fetchone()[0] < _WRITTEN_ANEW:
         main.execute("VACUUM")
         main.execute(f"PRAGMA user_version = {_WRITTEN_ANEW}")
-    # The log may hold pages in clear, too, until it is emptied.
+    # The log, too, may hold pages in clear until it is emptied.
     main.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _seal_anew(main: sqlite3.Connection, seal: StorageSeal) -> None:
-    """Seal all of it under the zone's current key, if the last snapshot is under another one.
+    """Seal everything under the zone's current key, if the last snapshot is under another key.
 
     Raises:
-        SealBroken: that one is not at hand.
+        SealBroken: the zone no longer has that key.
     """
     row = main.execute("SELECT content FROM sealed_snapshot WHERE content IS NOT NULL").fetchone()
     if row is not None and seal.is_other_key(bytes(row[0])):
@@ -494,7 +496,7 @@ def _seal_anew(main: sqlite3.Connection, seal: StorageSeal) -> None:
 
 
 def _empty(connection: sqlite3.Connection) -> None:
-    """Take away all users, and the snapshot, under a number of its own."""
+    """Remove all users and the snapshot, and draw a new number."""
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("DELETE FROM sealed_users")
     connection.execute("UPDATE sealed_snapshot SET generation = ?, content = NULL", (_drawn(),))
@@ -502,10 +504,10 @@ def _empty(connection: sqlite3.Connection) -> None:
 
 
 def _rewrite(main: sqlite3.Connection, seal: StorageSeal, statements: Iterable[str]) -> None:
-    """Run statements that seal, all or none.
+    """Run statements that seal, in one transaction.
 
     Raises:
-        SealBroken: something could not be opened.
+        SealBroken: a value could not be opened.
     """
     writer, broken = seal.writer(_PURPOSE, os.urandom(SALT_BYTES)), list[SealBroken]()
 
@@ -546,7 +548,8 @@ def _rewrite(main: sqlite3.Connection, seal: StorageSeal, statements: Iterable[s
 
 
 def _connect(path: Path) -> sqlite3.Connection:
-    # A file that somebody took away must not be made anew, without a user. Threads take turns with a connection.
+    # Never create the file here: if somebody has removed it, a new one would be without users. Threads share the
+    # connection, one at a time.
     where = f"{path.absolute().as_uri()}?mode=rw"
     connection = sqlite3.connect(where, uri=True, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     for statement in ("PRAGMA synchronous = FULL", _CACHE):

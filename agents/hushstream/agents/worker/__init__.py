@@ -1,1 +1,1 @@
-"""A worker: its settings become an app, a group member, and partitions that it owns."""
+"""A worker process: makes the Faust app from its settings, joins the consumer group, and owns partitions."""

@@ -1,8 +1,8 @@
-"""The Faust app of a role, with the settings that were found to be safe, and the fetch path in bulk.
+"""Makes the Faust app of a role, with settings that were found to be safe, and passes fetched records on in batches.
 
-Faust runs the group membership, the rebalances and the producer; records go from its fetch thread to the
-folds as whole batches, without an event object or a queue entry each. What is overridden here is private API
-of faust-streaming 0.15.3; `PRIVATE_API` names it, and a test compares its source with what was read.
+Faust runs the group membership, the rebalances and the producer. Records go from its fetch thread to the folds as whole
+batches, without an event object or a queue entry for each record. The classes below override private API of
+faust-streaming 0.15.3. `PRIVATE_API` lists it, and a test fails when its source changes.
 """
 
 from __future__ import annotations
@@ -57,17 +57,17 @@ PRIVATE_API: Mapping[str, Any] = {
     "TableManager.on_start": TableManager.on_start,
     "Producer._settings_default": driver.Producer._settings_default,
 }
-"""What the classes below override or call beneath Faust's public interface."""
+"""The private functions of Faust and aiokafka that the classes below override or call."""
 
 
 class BulkConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc] # faust is untyped here
-    """The fetch thread: co-partitioned assignment, short fetch waits, commits that carry a mark."""
+    """The thread that fetches: it assigns co-partitioned inputs together, waits briefly, and commits with a mark."""
 
     _method_queue: MethodQueue | None
 
     @property
     def method_queue(self) -> MethodQueue:
-        """Calls into the thread; more than Faust's two at once, so that a commit never waits for a fetch."""
+        """The queue of calls into the thread. It runs four at once (Faust's: two), so no commit waits for a fetch."""
         if self._method_queue is None:
             self._method_queue = MethodQueue(num_workers=4, loop=self.thread_loop, beacon=self.beacon)
         return self._method_queue
@@ -75,8 +75,8 @@ class BulkConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc] #
     def _create_worker_consumer(self, transport: Any) -> AIOKafkaConsumer:
         settings: WorkerSettings = self.app.hushstream_settings
         conf = self.app.conf
-        # Faust would take the round-robin assignor here, which does not keep contexts and clicks of one
-        # partition together; range does, as all inputs of a role have the same number of partitions.
+        # Faust's round-robin assignor could give the contexts and the clicks of one partition to different workers.
+        # The range assignor keeps them together, because all inputs of a role have the same number of partitions.
         self._assignor = RangePartitionAssignor
         return AIOKafkaConsumer(
             **settings.client_options(),
@@ -97,19 +97,19 @@ class BulkConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc] #
 
     @property
     def member_id(self) -> str:
-        """As whom the group knows this process; empty before it has joined."""
+        """This process's member id in the group; empty before it has joined."""
         consumer = self._consumer
         return "" if consumer is None else str(getattr(consumer._coordinator, "member_id", ""))
 
     async def on_thread_stop(self) -> None:
-        """Called by Faust; leaves the group, as aiokafka lets a static member wait for its session to end."""
+        """Leave the group; Faust calls this. aiokafka alone would let a static member's session run out."""
         coordinator = None if self._consumer is None else self._consumer._coordinator
         if coordinator is not None:
             coordinator._group_instance_id = None
         await super().on_thread_stop()
 
     async def commit_marked(self, offsets: Mapping[Any, tuple[int, str]]) -> bool:
-        """Commit (offset, mark) for assigned partitions; False if it could not be done now."""
+        """Commit (offset, mark) for assigned partitions; False if the commit failed and is to be tried again."""
         return bool(await self.call_thread(self._commit_marked, offsets))
 
     async def _commit_marked(self, offsets: Mapping[Any, tuple[int, str]]) -> bool:
@@ -119,36 +119,36 @@ class BulkConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc] #
                 {driver.ensure_aiokafka_TP(tp): OffsetAndMetadata(*place) for tp, place in offsets.items()}
             )
         except (CommitFailedError, IllegalStateError):
-            return False  # rebalanced meanwhile: the next owner commits
+            return False  # a rebalance came first: the next owner commits
         except DENIED:
             raise
         except (KafkaError, ConnectionError, TimeoutError) as error:
-            logger.warning("commit failed (%s), will be tried again", type(error).__name__)
+            logger.warning("commit failed (%s), trying again", type(error).__name__)
             return False
         return True
 
 
 class BulkConsumer(driver.Consumer):  # type: ignore[misc] # faust is untyped here
-    """Delivers whole fetches to the intake's buffers."""
+    """Delivers each fetch as a whole to the buffers of the intake."""
 
     def _new_consumer_thread(self) -> BulkConsumerThread:
         return BulkConsumerThread(self, loop=self.loop, beacon=self.beacon)
 
     @property
     def intake(self) -> Intake:
-        """Where fetched records go."""
+        """The buffers that fetched records go into."""
         found: Intake = self.app.hushstream_intake
         return found
 
     async def perform_seek(self) -> None:
-        """Stand where the machines go on, not at the committed offsets (those may lag behind)."""
+        """Seek to the offsets at which the machines go on, not to the committed ones, which may be further back."""
         await self._seek_wanted()
 
     async def verify_all_partitions_active(self) -> None:
-        """Faust's livelock warnings watch its own streams and acks, which are not used here."""
+        """Do nothing: Faust's livelock warnings are about its own streams and acks, which are not used here."""
 
     async def _drain_messages(self, fetcher: Any) -> None:
-        """Fetch until stopped; called by Faust's fetcher service."""
+        """Fetch until the consumer is stopped; Faust's fetcher service calls this."""
         try:
             while not (self._stopped.is_set() or fetcher._stopped.is_set()):
                 if not self.flow_active:
@@ -173,7 +173,7 @@ class BulkConsumer(driver.Consumer):  # type: ignore[misc] # faust is untyped he
         except (*DENIED, ConsumerStoppedError):
             raise
         except IllegalStateError:
-            await asyncio.sleep(_RETRY_SECONDS)  # revoked meanwhile: the buffers are detached with it
+            await asyncio.sleep(_RETRY_SECONDS)  # the partition was revoked, and its buffers are detached with it
             return
         except (KafkaError, ConnectionError, TimeoutError) as error:
             logger.warning("fetch failed (%s), trying again", type(error).__name__)
@@ -189,7 +189,7 @@ class BulkConsumer(driver.Consumer):  # type: ignore[misc] # faust is untyped he
             return
         first = (await self._thread.earliest_offsets(place))[place]
         if first > buffer.next_offset:
-            # Whoever takes the partition up again says what is lost, and whether it was accepted.
+            # The recovery that follows says what is lost, and whether the operator has accepted the loss.
             buffer.failed(
                 JournalLost(
                     f"{buffer.source[0]}/{buffer.source[1]}: must be read from offset {buffer.next_offset}, "
@@ -212,7 +212,7 @@ class BulkConsumer(driver.Consumer):  # type: ignore[misc] # faust is untyped he
 
 
 class IdempotentProducer(driver.Producer):  # type: ignore[misc] # faust is untyped here
-    """Faust's producer, idempotent: a retried send cannot land twice; one request a node keeps order."""
+    """Faust's producer, made idempotent: a retry writes no record twice, and records keep their order."""
 
     def _settings_default(self) -> Mapping[str, Any]:
         settings: WorkerSettings = self.app.hushstream_settings
@@ -225,10 +225,10 @@ class IdempotentProducer(driver.Producer):  # type: ignore[misc] # faust is unty
 
 
 class NoTables(TableManager):  # type: ignore[misc] # faust is untyped here
-    """Faust's recovery service without its second of waiting for tables: there are none."""
+    """Faust's recovery service, without the second in which it waits for tables: we have none."""
 
     async def on_start(self) -> None:
-        """Called by Faust."""
+        """Start at once; Faust calls this."""
         await self._update_channels()
         await self.recovery.start()
 
@@ -241,7 +241,7 @@ class BulkTransport(driver.Transport):  # type: ignore[misc] # faust is untyped 
 
 
 for _service in (BulkConsumerThread, BulkConsumer, IdempotentProducer, NoTables):
-    _service.logger = driver.logger  # their life cycle is Faust's to log, not ours
+    _service.logger = driver.logger  # Faust logs the life cycle of these services
 
 
 def make_app(settings: WorkerSettings, inputs: tuple[str, ...], intake: Intake, instance: str | None = None) -> Any:
@@ -251,7 +251,7 @@ def make_app(settings: WorkerSettings, inputs: tuple[str, ...], intake: Intake, 
         settings: see `WorkerSettings`.
         inputs: the co-partitioned input topics, by logical name.
         intake: where fetched records go.
-        instance: under which the group knows this worker again when it has ended and is started again.
+        instance: the instance id (static membership) by which the group recognizes this worker after a restart.
 
     Returns:
         A `faust.App` that is not started yet.
@@ -289,6 +289,6 @@ def make_app(settings: WorkerSettings, inputs: tuple[str, ...], intake: Intake, 
     app.transport = BulkTransport(broker, app)
     app.producer_transport = app.transport
     for name in inputs:
-        # Registered without an agent: the conductor subscribes, and records go to the intake.
+        # Without an agent: Faust's conductor subscribes to the topic, our consumer puts the records into the intake.
         app.topics.add(app.topic(settings.physical(name), key_type=bytes, value_type=bytes, key_serializer="raw"))
     return app

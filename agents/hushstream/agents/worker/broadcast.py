@@ -1,4 +1,4 @@
-"""Inputs that every worker reads in full, without a group: one consumer feeds all partitions."""
+"""Reads the inputs that every worker reads in full, without a group: one consumer for all of its partitions."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _RETRY_SECONDS = 0.5
 class BroadcastReader:
     """Reads broadcast partitions and offers every record to each buffer that wants it.
 
-    A buffer that starts further back makes the consumer go back; the others drop what they have seen. Such
-    inputs are few and small (models), so this costs nothing that matters.
+    If a new buffer starts at an earlier offset, the consumer seeks back to it, and the other buffers drop what they
+    have already seen. Broadcast inputs are few and small (models), so this costs little.
     """
 
     def __init__(self, settings: WorkerSettings) -> None:
@@ -37,13 +37,13 @@ class BroadcastReader:
         self._stale = False
 
     def attach(self, buffers: Iterable[InputBuffer]) -> None:
-        """Feed these buffers from their positions on."""
+        """Deliver to these buffers from now on, each from its position."""
         for buffer in buffers:
             self._buffers.setdefault(buffer.source, []).append(buffer)
             self._changed_now()
 
     def detach(self, buffers: Iterable[InputBuffer]) -> None:
-        """Feed these no longer."""
+        """Deliver to these buffers no longer."""
         for buffer in buffers:
             readers = self._buffers.get(buffer.source, [])
             if buffer in readers:
@@ -51,7 +51,7 @@ class BroadcastReader:
         self._changed_now()
 
     async def run(self) -> None:
-        """Read until cancelled; a broker that is away is waited for."""
+        """Read until cancelled; while no broker answers, try again."""
         while True:
             await self._changed.wait()
             consumer = AIOKafkaConsumer(

@@ -1,4 +1,4 @@
-"""Topic settings on the broker against their declaration: what a worker must not start with, and what it warns of."""
+"""Compares topic settings on the broker with their declaration: a worker refuses or warns of a difference."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _LOG_TIME = "message.timestamp.type"
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """How safely a broker keeps a topic.
+    """How many copies a broker keeps of a topic's records.
 
     Attributes:
-        name: on the broker.
-        copies: of the partition that has the fewest.
-        in_sync: how many must have a record before it counts as written.
+        name: the topic's name on the broker.
+        copies: the number of replicas of the partition that has the fewest.
+        in_sync: how many replicas must have a record before it counts as written (``min.insync.replicas``).
     """
 
     name: str
@@ -46,20 +46,20 @@ class Kept:
 
     @classmethod
     def of(cls, name: str, copies: int, settings: Mapping[str, str]) -> Kept:
-        """From the topic's settings; a broker that names no such setting asks for one."""
+        """Read the topic's settings; without ``min.insync.replicas`` among them one replica is enough."""
         return cls(name, copies, int(settings.get(MIN_IN_SYNC, "1")))
 
 
 def fewest_copies(described: Mapping[str, Any]) -> int:
-    """Of all partitions of a topic, as the admin client describes it."""
+    """The smallest number of replicas of any partition of a topic, which the admin client has described."""
     return min(len(partition["replicas"]) for partition in described["partitions"])
 
 
 def loss_warnings(kept: Collection[Kept]) -> tuple[str, ...]:
-    """One line for all topics that are kept alike and of which the loss of one broker can take what was acknowledged.
+    """Warn of topics of which the loss of one broker can lose acknowledged records; one line for each pair of numbers.
 
     Args:
-        kept: topics that last (`Topic.lasting`).
+        kept: topics whose records cannot be made again (`Topic.lasting`).
     """
     alike: dict[tuple[int, int], list[str]] = {}
     for one in sorted(kept, key=lambda one: one.name):
@@ -76,15 +76,15 @@ def loss_warnings(kept: Collection[Kept]) -> tuple[str, ...]:
 
 
 async def check_declared(settings: WorkerSettings, topics: Mapping[str, Topic]) -> None:
-    """Refuse topics that would lose records earlier than declared, unseen or not, take no large ones, or compress.
+    """Refuse topics that delete records earlier than declared, do not take large records, or compress.
 
-    That a topic keeps records for longer is told by ``hushstream topics check``; it does no harm to a fold. On a broker
-    that is not on this machine too few copies are a warning in the log, and log times must be the broker's own: whoever
-    writes may not choose the window, the quota or the deadline that their record falls in.
+    A topic may keep records for longer than declared: that harms no fold, and ``hushstream topics check`` reports it.
+    If the broker is on another machine, too few copies are a warning in the log, and log times must be the broker's
+    own. A writer that chose the log time would choose the window, the quota and the deadline of its record.
 
     Raises:
         TopicSettingsWrong: names the topic, both values, and what to do.
-        AccessDenied: the settings may not be read.
+        AccessDenied: the access rules forbid reading the settings.
     """
     names = {settings.physical(topic): topic for topic in topics}
     admin = AIOKafkaAdminClient(**settings.client_options())
@@ -111,17 +111,17 @@ async def check_declared(settings: WorkerSettings, topics: Mapping[str, Topic]) 
 
 
 async def topic_settings(admin: AIOKafkaAdminClient, names: Collection[str]) -> Mapping[str, Mapping[str, str]]:
-    """The settings of each topic, by its name on the broker.
+    """Read the settings of each topic, by its name on the broker.
 
     Raises:
-        AccessDenied: they may not be read.
+        AccessDenied: the access rules forbid reading the settings.
         KafkaError: the broker refused for another reason.
     """
     answers = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name) for name in names])
     settings: dict[str, Mapping[str, str]] = {}
     for code, message, _, name, entries in (found for answer in answers for found in answer.resources):
         if code and issubclass(for_code(code), DENIED):
-            raise AccessDenied(f"topic {name}: the broker's access rules forbid to read its settings")
+            raise AccessDenied(f"topic {name}: the broker's access rules forbid reading its settings")
         if code:
             raise for_code(code)(message)
         settings[name] = {entry[0]: str(entry[1]) for entry in entries}

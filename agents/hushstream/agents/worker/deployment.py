@@ -42,7 +42,7 @@ ConfigT = TypeVar("ConfigT")
 
 @dataclass(frozen=True, slots=True)
 class KeySource:
-    """Where keys come from: the files of a folder, or (experiments on public data only) a seed."""
+    """Gives the keys of zones: from the files of a folder, or from a seed (only for experiments on public data)."""
 
     folder: Path | None = None
     seed: int | None = None
@@ -60,13 +60,13 @@ class KeySource:
         return load_key(key_path(self.folder, zone))
 
     def ring(self, zone: str) -> KeyRing:
-        """All keys of one zone that are kept, and which one new journals begin with; raises as `key` does."""
+        """All keys that the zone's file holds, and which of them new journals use; raises as `key` does."""
         if self.seed is not None or self.folder is None:
             return KeyRing(0, 0, (), self.key(zone))
         return load_ring(key_path(self.folder, zone))
 
     def storage(self, zone: str) -> KeyRing | None:
-        """The keys of a storage key file (`hushstream.privacy.key_files.storage_zone`); None where there is none yet.
+        """The keys of a storage key file (`hushstream.privacy.key_files.storage_zone`); None if there is no such file.
 
         Raises:
             HushstreamError: the file is short or readable by others.
@@ -78,11 +78,11 @@ class KeySource:
         return load_ring(key_path(self.folder, zone))
 
     def of_journal(self, zone: str, genesis: bytes) -> Key:
-        """The key that a journal was begun with, from its first record: keys may have been rotated since.
+        """The key under which a journal begins, by its first record: the zone's keys may have been rotated since.
 
         Raises:
-            RetiredKey: it was destroyed; what was released under it can be derived by nobody.
-            HushstreamError: as `key`; or the record is no genesis, or of a key that the file never held.
+            RetiredKey: the key was destroyed; nobody can derive again what was released under it.
+            HushstreamError: as `key`; or the record is no genesis, or names a key that the file never held.
         """
         if self.seed is not None or self.folder is None:
             return self.key(zone)
@@ -96,15 +96,15 @@ def _adapter(kind: Kind) -> TypeAdapter[Any]:
 
 
 def parse_config(values: Any, source: str = "configuration", lines: KeyLines | None = None) -> Any:
-    """A configuration from plain values, of the class of its system; unknown keys are refused.
+    """Make a configuration, of the class of its system, from plain values; unknown keys are refused.
 
     Args:
         values: nested, as in YAML.
-        source: where they come from, for errors.
-        lines: on which line of it each key stands.
+        source: the file that the values come from, for messages.
+        lines: the line of each key in that file.
 
     Raises:
-        ConfigurationError: names every wrong key, what was expected and what came.
+        ConfigurationError: names every wrong key, with the expected and the given value.
     """
     _require_confirmed(values, source)
     kind = system_named(values, source, lines)
@@ -113,7 +113,7 @@ def parse_config(values: Any, source: str = "configuration", lines: KeyLines | N
         if not refused:
             return _adapter(kind).validate_python(attributes)
     except (ValidationError, ConfigurationError):
-        pass  # Said below, with all else that is wrong.
+        pass  # Reported below, with all other faults.
     found = faults_of(_adapter(kind).validate_python, kind.language, values)
     lines_of_faults = [f"{_place(source, lines, one.key)}: {one}" for one in found]
     if any(one.renamed for one in found):
@@ -122,7 +122,7 @@ def parse_config(values: Any, source: str = "configuration", lines: KeyLines | N
 
 
 def _require_confirmed(values: Any, source: str) -> None:
-    """Refuse settings that a draft took from rows of persons: a deployment would publish them."""
+    """Refuse unconfirmed settings that a draft took from rows about persons: a deployment would publish them."""
     try:
         require_confirmed(values)
     except Unconfirmed as error:
@@ -130,7 +130,7 @@ def _require_confirmed(values: Any, source: str) -> None:
 
 
 def system_named(values: Any, source: str, lines: KeyLines | None = None) -> Kind:
-    """The system that values name."""
+    """The kind of system that the configuration's ``system`` key names."""
     name = values.get("system", DEFAULT) if isinstance(values, dict) else DEFAULT
     try:
         return kind_of(name)
@@ -139,16 +139,16 @@ def system_named(values: Any, source: str, lines: KeyLines | None = None) -> Kin
 
 
 def _place(source: str, lines: KeyLines | None, key: tuple[str, ...]) -> str:
-    """The file of a key of the configuration, and its line where that is known."""
+    """The file of a key of the configuration, and its line if it is known, for messages."""
     line = (lines or {}).get(key)
     return source if line is None else f"{source}, line {line}"
 
 
 def parse_attributes(kind: Kind, values: Any) -> Any:
-    """A configuration from values that are nested as its class has them.
+    """Make a configuration from values that are nested as its class nests them.
 
     Raises:
-        ConfigurationError: they are none.
+        ConfigurationError: the values are not a valid configuration.
     """
     try:
         return _adapter(kind).validate_python(values)
@@ -157,10 +157,10 @@ def parse_attributes(kind: Kind, values: Any) -> Any:
 
 
 def parse_as(made: type[ConfigT], values: Any, source: str = "configuration") -> ConfigT:
-    """`parse_config` where only the configurations of one system will do, which are of the class ``made``.
+    """Do what `parse_config` does, but accept only configurations of the class ``made``.
 
     Raises:
-        ConfigurationError: as `parse_config`; or it is of another system.
+        ConfigurationError: as `parse_config`; or the configuration is of another system.
     """
     kind = system_named(values, source)
     if kind.config is not made:
@@ -173,18 +173,18 @@ def read_config(path: Path) -> Any:
     """Read ``deployment.yaml``; environment variables override single values.
 
     Raises:
-        ConfigurationError: missing, not YAML, or with impossible or unknown values.
+        ConfigurationError: the file is missing or not YAML, or has impossible or unknown values.
     """
     return _read(path)[0]
 
 
 def read_draft(path: Path) -> tuple[Any, list[str]]:
-    """`read_config` of a draft, and its settings that were taken from rows and that nobody has confirmed as public.
+    """Read a draft of a configuration, and list its settings that were taken from rows and are not confirmed as public.
 
-    For looking at those very rows with it; `prepare` takes none with such a setting.
+    A draft serves only to look at the rows that it was made from: `prepare` refuses it while it has such settings.
 
     Raises:
-        ConfigurationError: as `read_config`, but for such settings.
+        ConfigurationError: as `read_config`, except for unconfirmed settings.
     """
     return _read(path, drafted=True)
 
@@ -199,7 +199,7 @@ def _read(path: Path, *, drafted: bool = False) -> tuple[Any, list[str]]:
 
 
 def written(config: DeploymentValues) -> dict[str, Any]:
-    """A configuration as plain values under its keys, all of them: what `parse_config` reads."""
+    """A configuration as plain values, with all of its keys, as `parse_config` reads them."""
     return kind_of(config.system).language.written(config)
 
 
@@ -208,7 +208,7 @@ def _as_yaml(config: DeploymentValues) -> bytes:
 
 
 def artefacts_of(folder: Path) -> Artefacts:
-    """What lies beside a configuration: the files of its folder that preparation may have made."""
+    """Read the files beside a configuration that preparation may have made."""
     files = sorted(folder.glob("*.json")) if folder.is_dir() else []
     return Artefacts(str(folder), {path.name: path.read_bytes() for path in files})
 
@@ -221,20 +221,20 @@ def prepare(
     public_dataset: str | None = None,
     non_private_arm: bool = True,
 ) -> System:
-    """Make a deployment's folder: configuration, and what its system prepares for it.
+    """Make a deployment's folder: write the configuration and what its system prepares for it.
 
-    What is there already is kept, so that the deployment's digest does not change.
+    Files that exist are kept, so that the deployment's digest does not change.
 
     Args:
-        folder: the deployment's.
+        folder: the folder of the deployment.
         config: of any system.
-        inputs: files that its system takes for preparation, by the names of `Kind.inputs`, as (path, text).
-        keys: where keys are, if a public half is to be published.
-        public_dataset: what a replay plays there; a folder stays what it was made for.
-        non_private_arm: whether that replay's exact interactions travel in clear as well (`Artefacts.non_private_arm`).
+        inputs: the files that the system takes for preparation, as (path, text), by the names of `Kind.inputs`.
+        keys: where keys come from, if the public half of a key is to be published.
+        public_dataset: the dataset that a replay plays there; None for a live deployment. This cannot be changed later.
+        non_private_arm: whether that replay also sends exact interactions in clear (`Artefacts.non_private_arm`).
 
     Raises:
-        ConfigurationError: the folder belongs to another configuration, or the system's preparation refuses.
+        ConfigurationError: the folder belongs to another configuration, or the system refuses to prepare it.
     """
     content = _made(folder, config, inputs, keys, _purpose(folder, public_dataset, non_private_arm))
     there = artefacts_of(folder)
@@ -251,7 +251,7 @@ def make_folder(
     public_dataset: str | None = None,
     non_private_arm: bool = True,
 ) -> None:
-    """`prepare`, for a process that only makes the folder; raises as that does."""
+    """Make the folder as `prepare` does, without loading the system from it; raises as `prepare` does."""
     _write(folder, config, _made(folder, config, inputs, keys, _purpose(folder, public_dataset, non_private_arm)))
 
 
@@ -262,7 +262,7 @@ def _made(
     keys: KeySource | None,
     purpose: Mapping[str, bytes],
 ) -> Mapping[str, bytes]:
-    """What is to be written beside the configuration; writes nothing, so that what is refused leaves nothing behind."""
+    """The files to write beside the configuration. Nothing is written here, so a refusal leaves no files behind."""
     kind, given = kind_of(config.system), dict(inputs or {})
     unknown = sorted(set(given) - {one.name for one in kind.inputs})
     if unknown:
@@ -272,14 +272,14 @@ def _made(
     if path.exists() and read_config(path) != config:
         raise ConfigurationError(
             f"{path}: the configuration of a deployment is frozen: expected the one that was prepared, got another; "
-            f"prepare the changed one in a folder and under a name of its own"
+            f"prepare the changed one in another folder and under another name"
         )
     made = kind.prepare(config, Given(artefacts_of(folder), given, None if keys is None else keys.ring))
     return {**purpose, **made}
 
 
 def _write(folder: Path, config: DeploymentValues, content: Mapping[str, bytes]) -> None:
-    """The configuration last: a folder that has one is whole."""
+    """Write the files, and the configuration last: a folder that has a configuration is complete."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, artefact in content.items():
         write_artefact(folder / name, artefact)
@@ -287,7 +287,7 @@ def _write(folder: Path, config: DeploymentValues, content: Mapping[str, bytes])
 
 
 def write_artefact(path: Path, content: bytes) -> None:
-    """Write what was prepared, whole or not at all."""
+    """Write a prepared file completely or not at all."""
     beside = path.with_name(f".{path.name}.tmp")
     beside.write_bytes(content)
     beside.replace(path)
@@ -297,7 +297,7 @@ _PURPOSES = ("a deployment", "a replay of a public dataset", "a replay of a publ
 
 
 def _purpose(folder: Path, public_dataset: str | None, non_private_arm: bool) -> Mapping[str, bytes]:
-    """What marks a folder as that of a replay, if it is one; refuses one that was made for something else."""
+    """The files that mark a folder as that of a replay, if it is one; refuses a folder made for another purpose."""
     found = artefacts_of(folder)
     asked = 0 if public_dataset is None else 1 + non_private_arm
     there = 0 if found.public_dataset is None else 1 + found.non_private_arm
@@ -313,14 +313,14 @@ def load(folder: Path) -> System:
     """Read a deployment's folder.
 
     Raises:
-        ConfigurationError: a file is missing or does not fit the other.
+        ConfigurationError: a file is missing, or the files do not fit together.
     """
     config = read_config(folder / CONFIGURATION)
     return kind_of(config.system).assemble(config, artefacts_of(folder))
 
 
 def _overridden(values: dict[str, Any]) -> dict[str, Any]:
-    """The values with what the environment says in their place."""
+    """The configuration's values, overridden by those of the environment."""
     for keys, (name, text) in _overrides().items():
         place = values
         for key in keys[:-1]:
@@ -335,7 +335,7 @@ def _overridden(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _overrides() -> dict[tuple[str, ...], tuple[str, str]]:
-    """The keys that the environment has values for, with the name of each and its text."""
+    """The keys that the environment overrides, each with the variable's name and text."""
     named = {
         name.removeprefix(ENVIRONMENT_PREFIX): name
         for name in sorted(os.environ)

@@ -27,21 +27,21 @@ logger = logging.getLogger(__name__)
 
 STEP_SECONDS = 5.0
 _OUTAGE_SECONDS = 10.0
-"""Without an answer for so long a line in the log says so."""
+"""When no broker has answered for this long, the worker logs a warning."""
 
 
 class Contact:
-    """When the brokers last answered this worker's consumer."""
+    """Tells when the brokers last answered this worker's consumer."""
 
     def __init__(self, app: Any) -> None:
-        """Ask the app's consumer, once it has begun."""
+        """Watch the app's consumer, once it has started."""
         self._app = app
         self._began = time.monotonic()
         self._beating: Any = None
         self._beaten = self._began
 
     def fetch_age(self, sources: Iterable[TP]) -> float:
-        """Seconds since the oldest of the last answers to fetches of these partitions; 0 where none is to be fetched.
+        """Seconds since the last answer to a fetch, of the partition that has waited longest; 0 if none is fetched.
 
         While partitions are assigned or revoked nothing is fetched, however long that takes.
         """
@@ -54,7 +54,7 @@ class Contact:
         return max(ages, default=0.0)
 
     def heartbeat_age(self) -> float:
-        """Seconds since the group's coordinator last took a heartbeat."""
+        """Seconds since the group's coordinator last answered a heartbeat."""
         consumer = self._consumer()
         coordinator = getattr(consumer, "_coordinator", None)
         if coordinator is not None and coordinator is not self._beating:
@@ -83,14 +83,14 @@ class Contact:
 
 
 class Darkness:
-    """How long records of a partition's first input have waited without one of them being folded."""
+    """Measures how long records of a partition's first input have waited while none of them was folded."""
 
     def __init__(self) -> None:
-        """Nothing waits."""
+        """Begin with no waiting records."""
         self._since: dict[int, tuple[int, float]] = {}
 
     def seconds(self, partition: int, folded_to: int, end: int, now: float) -> float:
-        """Look at a partition that is folded up to an offset, of a log that ends at another."""
+        """Seconds for which a partition's records have waited, by the offset folded up to and the end of the log."""
         low, since = self._since.get(partition, (folded_to, now))
         if low != folded_to or end <= folded_to:
             since = now
@@ -98,12 +98,12 @@ class Darkness:
         return now - since
 
     def keep(self, partitions: Collection[int]) -> None:
-        """Forget the partitions that are elsewhere now."""
+        """Forget all other partitions: other workers have them now."""
         self._since = {partition: seen for partition, seen in self._since.items() if partition in partitions}
 
 
 class Health:
-    """Measures all of it at intervals, and sets the gauges."""
+    """Measures the worker's health at intervals, and sets the gauges."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class Health:
         metrics: Metrics,
         private_lag: Collection[str],
     ) -> None:
-        """Measure one worker; of an input in ``private_lag`` no gauge says whether records wait."""
+        """Measure one worker; for an input in ``private_lag`` no gauge says whether records wait."""
         self._datadir = settings.datadir
         self._homes = homes
         self._intake = intake
@@ -144,7 +144,7 @@ class Health:
         self._say(fetched)
 
     def outside(self, seconds: float) -> None:
-        """Set the gauges of a worker that has been out of its group for so long: it fetches and saves nothing."""
+        """Set the gauges of a worker that has been out of its group for this time: it fetches and saves nothing."""
         self._metrics.health(
             fetch_age_seconds=0.0, group_heartbeat_age_seconds=0.0, append_wait_seconds=0.0,
             snapshot_age_seconds=_stepped(seconds), state_disk_free_ratio=_free(self._datadir),
@@ -172,9 +172,9 @@ def _stepped(seconds: float) -> float:
 
 
 def _free(folder: Path) -> float:
-    """Share of the disk that is free, in whole hundredths, of a folder or of the next one above it that is there.
+    """The free share of the disk of a folder, or of the nearest existing folder above it, in whole hundredths.
 
-    The size of the state follows from content, so this may not tell it to the byte.
+    It is coarse because the size of the state depends on content, and must not be visible to the byte.
     """
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent

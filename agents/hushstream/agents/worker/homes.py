@@ -41,18 +41,19 @@ from hushstream.schemas.topics import PartitionRule
 logger = logging.getLogger(__name__)
 
 _STOPS_ONE = (PartitionError, ReplayMismatch, NewerJournal)
-"""What ends the work on one partition; the others go on."""
+"""Errors that stop one partition; the other partitions go on."""
 _RELOAD_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
 _COMMIT_TIMEOUT_SECONDS = 5.0
 _FORGOTTEN = 6
-"""Times the limit of `WorkerSettings.let_go_seconds`: longer than any pause between two attempts."""
+"""A refusal of the disk is forgotten after this many times `WorkerSettings.let_go_seconds`: longer than any pause
+between two attempts to write."""
 
 _DRAIN_SHARE = 0.4
 """Share of the session timeout that giving partitions up may take, so that we still own them at its end."""
 
 
 class Homes:
-    """The drivers of the partitions that are owned now, and the machines of those that were."""
+    """Holds the drivers of the partitions that are owned now, and the machines of those that were owned before."""
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class Homes:
         observe: Observe,
         fatal: Callable[[BaseException], None],
     ) -> None:
-        """Own no partition yet; the first input is the home topic. ``fatal`` gets an error that ends the worker."""
+        """Own no partition yet. The first input is the home topic; ``fatal`` takes an error that ends the worker."""
         self._settings = settings
         self._make_machine = make_machine
         self._inputs = topics.inputs
@@ -90,7 +91,7 @@ class Homes:
         self._stopped: dict[int, str] = {}
         self._attempts: dict[int, int] = {}
         self._refusing: tuple[float, float] | None = None
-        """When the disk refused something for the first and the last time, as far as nothing was released since."""
+        """When the disk first and last refused a write; None after a release has succeeded."""
         self._reloading: set[asyncio.Task[None]] = set()
         self._assigned = 0
         self._epoch = 0
@@ -98,27 +99,28 @@ class Homes:
 
     @property
     def occupied(self) -> bool:
-        """Whether some partition is owned (running or stopped), or being assigned or revoked."""
+        """Whether a partition is owned (running or stopped), or is being assigned or revoked."""
         return bool(self.drivers or self._stopped or self._reloading) or self._lock.locked()
 
     @property
     def snapshot_age(self) -> float:
-        """Seconds since the state of some partition was saved last, whether it runs or is being taken up again."""
+        """Seconds since the last save of the partition whose state was saved longest ago, running or in recovery."""
         return max((self._tools.clock() - saved for saved in self._tools.saved.values()), default=0.0)
 
     @property
     def published_age(self) -> float:
-        """Seconds since the oldest of the newest published states; 0 where none is known."""
+        """Seconds since the last published state of the partition that published longest ago; 0 if none is known."""
         return 0.0 if self._states is None else self._states.age(self.drivers.keys())
 
     async def require_begun_alike(self, homes: int) -> None:
-        """Refuse a configuration or a key that a journal was not begun with, before the group is joined.
+        """Compare the configuration and the key with those that the role's journals began with; call before joining.
 
-        Refused when it has its partitions, this worker would have had its peers give theirs up and take them up again,
-        twice. All journals of a role are begun alike, so the first that tells is enough.
+        If the refusal came only after joining, the group would rebalance twice, and all other workers would stop and
+        recover their partitions each time. All journals of a role begin with the same configuration and key, so the
+        first one that can be read is enough.
 
         Raises:
-            HushstreamError: says what is another one.
+            HushstreamError: the configuration or the key is another one; says which.
         """
         journals = [(self._journal, home) for home in range(homes)]
         async with LogReader(self._settings) as reader:
@@ -128,7 +130,7 @@ class Homes:
                     return
 
     async def _begun_alike(self, journal: TopicPartition, first: int, reader: LogReader) -> bool:
-        """Whether a journal tells how it was begun: by its first record, or by a state where that was deleted."""
+        """Compare with a journal's first record, or a published state if that was deleted; False without either."""
         if first == 0:
             return await genesis_of(reader, self._make_machine, journal, before=1) is not None
         if self._states is None:
@@ -141,7 +143,7 @@ class Homes:
         return False
 
     async def on_assigned(self) -> None:
-        """Recover and start every assigned partition, unless a newer rebalance overtakes this one."""
+        """Recover and start every assigned partition, unless a newer rebalance begins before that is done."""
         self._epoch += 1
         epoch = self._epoch
         async with self._lock:
@@ -151,7 +153,7 @@ class Homes:
             await self._bring_up(sorted(homes - self.drivers.keys()), epoch)
 
     async def on_revoked(self, *, snapshot: bool) -> None:
-        """Stop folding everywhere, wait for what is on its way, commit it; nothing is flushed early."""
+        """Stop all folds, wait for the acknowledgements of what was sent, and commit; no window is closed early."""
         self._epoch += 1
         async with self._lock:
             drivers, self.drivers = self.drivers, {}
@@ -168,17 +170,17 @@ class Homes:
         self._show()
 
     async def commit(self) -> None:
-        """Commit what was released since the last time; skipped while partitions come or go."""
+        """Commit what was released since the last commit; does nothing during a rebalance."""
         if not self._lock.locked():
             await self._commit(dict(self.drivers))
 
     def cancel(self) -> None:
-        """Give up reloads that are waiting."""
+        """Cancel all reloads that wait."""
         for task in self._reloading:
             task.cancel()
 
     async def _bring_up(self, partitions: list[int], epoch: int) -> None:
-        """Recover machines and start their drivers; called with the lock held."""
+        """Recover machines and start their drivers; the caller holds the lock."""
         if not partitions:
             return
         generation = self._stream.generation
@@ -191,7 +193,7 @@ class Homes:
             self._followed, self._foreign,
         )  # fmt: skip
         try:
-            # A machine commits the inputs that it reads, which need not be all of its role's.
+            # A machine may read only some of its role's inputs, and commits only those.
             marks = await committed_marks(self._settings, [(topic, p) for topic in self._inputs for p in partitions])
         except Exception as error:  # noqa: BLE001 - judged below, together with what the recoveries met
             self._judge(partitions, [error] * len(partitions))
@@ -203,7 +205,7 @@ class Homes:
         self._judge(partitions, found)
 
     def _judge(self, partitions: list[int], found: Sequence[BaseException | None]) -> None:
-        """Act on the outcome of each recovery; out of Faust's signal it would end the app unseen."""
+        """Act on the outcome of each recovery: an error that left Faust's signal handler would end the app silently."""
         for partition, error in zip(partitions, found, strict=True):
             if isinstance(error, _STOPS_ONE):
                 self._stop_partition(partition, error)
@@ -243,7 +245,7 @@ class Homes:
         self.broadcast.detach(driver.broadcasts)
 
     def _on_lost(self, partition: int, reason: BaseException) -> None:
-        """A driver cannot go on."""
+        """Handle a driver that cannot go on: reload its partition, stop it, or end the worker."""
         driver = self.drivers.pop(partition, None)
         if driver is None:
             return
@@ -269,10 +271,10 @@ class Homes:
         task.add_done_callback(self._reloading.discard)
 
     def _let_go_in_time(self, reason: DiskRefused) -> None:
-        """Leave the group if the disk keeps refusing writes, so that a worker with another disk takes over."""
+        """Leave the group if the disk keeps refusing writes, so that a worker with another disk can take over."""
         now, limit = time.monotonic(), self._settings.let_go_seconds
         first, last = self._refusing or (now, now)
-        # A refusal long ago, of a partition that has had nothing to release since, is another one's story.
+        # Forget a refusal of long ago: the partition may have had nothing to release since, so nothing cleared it.
         first = now if now - last > _FORGOTTEN * limit else first
         self._refusing = (first, now)
         if now - first >= limit:
@@ -286,7 +288,7 @@ class Homes:
                 await self._bring_up([partition], epoch)
 
     def _stop_partition(self, partition: int, reason: HushstreamError) -> None:
-        """Nothing more is sent for this partition; the others go on."""
+        """Stop one partition for good; the others go on."""
         code = code_of(reason)
         self._stopped[partition] = code
         said = f"partition {partition} stopped ({code}): {reason}"
@@ -301,7 +303,7 @@ class Homes:
         return seal.unpack(value) is not None
 
     async def _commit(self, drivers: Mapping[int, PartitionDriver]) -> None:
-        """One request for all these partitions."""
+        """Commit all these partitions in one request."""
         found = {p: c for p, driver in drivers.items() if (c := driver.committable()) is not None}
         places: dict[TopicPartition, tuple[int, str]] = {}
         for partition, (offsets, mark) in found.items():
@@ -335,7 +337,7 @@ def _marks(
     stream: Stream,
     foreign: ForeignRecords,
 ) -> ReleaseMarks | None:
-    """Where a role's marks are kept; None for one without."""
+    """The store of a role's release marks; None if the role has none."""
     if topics.marks is None:
         return None
     return ReleaseMarks(
@@ -351,7 +353,7 @@ def _states(
     snapshots: SnapshotStore,
     foreign: ForeignRecords,
 ) -> PublishedStates | None:
-    """Where a role's states are published; None for one that has nowhere to."""
+    """The store of a role's published states; None if the role has no state topic."""
     if topics.state is None:
         return None
     ends = OutputEnds(settings, topics)
@@ -363,8 +365,8 @@ class OutputEnds:
     """Asks the broker for the ends of a role's outputs.
 
     Attributes:
-        settings: of the worker.
-        topics: of its role.
+        settings: the worker's.
+        topics: those of its role.
     """
 
     settings: WorkerSettings
@@ -372,13 +374,15 @@ class OutputEnds:
     _counts: dict[str, int] = field(default_factory=dict)
 
     async def __call__(self, home: int) -> Mapping[TopicPartition, int]:
-        """The ends of all partitions that the role of a home partition may have written to, journal and own apart.
+        """The ends of all partitions that this home partition may have written outputs to.
+
+        The journal, and other topics that the role writes for itself, are not among them.
 
         Raises:
-            KafkaError: the broker does not say.
+            KafkaError: the broker does not answer.
         """
         if not self._counts:
-            # Frozen with the deployment, so asked for once.
+            # The number of partitions never changes in a deployment, so one request is enough.
             self._counts.update(await partition_counts(self.settings, set(self.topics.writes)))
         places = [(topic, number) for topic in self.topics.writes for number in self._partitions(topic, home)]
         async with LogReader(self.settings) as reader:

@@ -1,9 +1,9 @@
-"""Keeps the place of a killed worker in its group for the same worker started again, or gives it up at once.
+"""Keeps a killed worker's place in its group for the same worker when it is started again, or gives it up at once.
 
-Otherwise a killed worker holds its partitions until its session ends, and so does a rebalance that waits for it: a
-supervisor that starts it again at once would make the others wait too. Each member of a group keeps a locked file in
-its data directory, whose name is its instance id in the group (static membership, KIP-345) and which holds its member
-id. The operating system releases the lock with the process, however that ended.
+Without this, a killed worker holds its partitions until its session ends. A supervisor that starts it again at once
+causes a rebalance, and that waits for the dead member, too. So each member of a group keeps a locked file in its data
+directory. The file's name is the member's instance id in the group (static membership, KIP-345), and its content is
+the member id. The operating system releases the lock when the process ends, in whatever way.
 
 A worker that starts in this data directory on this machine takes over a file that nobody locks. The group then knows it
 by its instance id, and gives it the partitions that it had: no other member notices. A worker that runs and shares the
@@ -34,7 +34,7 @@ from hushstream.agents.security import Cluster
 logger = logging.getLogger(__name__)
 
 LOOK_SECONDS = 0.5
-"""How often a worker looks whether another has died."""
+"""How often a worker checks whether another has died."""
 
 
 _SEATS, _SUFFIX = "members", ".member"
@@ -44,10 +44,10 @@ class Seat:
     """This process's place in its group, and those of the others that share the data directory."""
 
     def __init__(self, datadir: Path, group: str) -> None:
-        """Nothing is written yet.
+        """Name the folder of the files; nothing is written yet.
 
         Args:
-            datadir: the worker's.
+            datadir: the worker's data directory.
             group: the consumer group.
         """
         self._folder = datadir / _SEATS / group
@@ -56,7 +56,7 @@ class Seat:
         self._member_id = ""
 
     def sit(self) -> str:
-        """Take a place that a process of this machine died on, or a new one; returns the instance id in the group.
+        """Lock the place of a process of this machine that has died, or a new one; returns its instance id.
 
         Raises:
             OSError: the file cannot be written or locked.
@@ -67,7 +67,7 @@ class Seat:
         return self._held.path.name.removeprefix(self._prefix).removesuffix(_SUFFIX)
 
     def take(self, member_id: str) -> None:
-        """Say under which id this process, which sits, is a member now.
+        """Write this process's current member id into the file of its place.
 
         Raises:
             OSError: the file cannot be written.
@@ -78,13 +78,13 @@ class Seat:
         self._member_id = member_id
 
     def leave(self) -> None:
-        """Forget the place: the group was left."""
+        """Delete the file of the place: the process has left the group."""
         if self._held is not None:
             self._held.end()
             self._held = None
 
     def vacant(self) -> Iterator[Vacancy]:
-        """Places of processes of this machine that ended without leaving; each is locked, and to be closed."""
+        """The places of this machine's processes that ended without leaving, each locked; the caller closes them."""
         for path in sorted(self._folder.glob(f"{self._prefix}*{_SUFFIX}")):
             if (found := _vacancy(path)) is not None:
                 yield found
@@ -93,9 +93,9 @@ class Seat:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = self._folder / f"{self._prefix}{uuid.uuid4().hex}{_SUFFIX}"
         unready = path.with_name(f".{path.name}")
-        # Whoever may lock the file could keep this place taken.
+        # Only the owner may open the file: another user who locked it would block this place for ever.
         file = open(unready, "w+", encoding="utf-8", opener=owners_alone)  # noqa: SIM115 - it is held, as its lock is
-        # Locked before it has its name: nobody sees it without.
+        # Lock it before it gets its name: no other process ever sees it unlocked.
         fcntl.flock(file, fcntl.LOCK_EX)
         unready.replace(path)
         return Vacancy(path, file, "")
@@ -103,31 +103,31 @@ class Seat:
 
 @dataclass(slots=True)
 class Vacancy:
-    """The locked file of one place in a group: of this process, or of one that has died."""
+    """The locked file of one place in a group: this process's place, or that of a process that has died."""
 
     path: Path
     file: IO[str]
     member_id: str
 
     def note(self, member_id: str) -> None:
-        """Write who has the place now."""
+        """Write the member id of the process that has the place now."""
         self.file.seek(0)
         self.file.write(member_id)
         self.file.truncate()
         self.file.flush()
 
     def end(self) -> None:
-        """Forget the place; under the lock, so that nobody takes it over meanwhile."""
+        """Delete the file while it is locked, so that nobody takes the place over in the meantime."""
         self.path.unlink(missing_ok=True)
         self.close()
 
     def close(self) -> None:
-        """Leave it to whoever looks next."""
+        """Unlock the place, so that another process can take it."""
         self.file.close()
 
 
 def is_taken(datadir: Path) -> bool:
-    """Whether a process that runs has its seat in a data directory, of whatever group."""
+    """Whether a running process has a place in a data directory, in any group."""
     taken = False
     for path in (datadir / _SEATS).glob(f"*/*{_SUFFIX}"):
         found = _vacancy(path)
@@ -138,14 +138,14 @@ def is_taken(datadir: Path) -> bool:
 
 
 def _vacancy(path: Path) -> Vacancy | None:
-    """A place that nobody has locked, locked; None while somebody has, or where locks cannot be had."""
+    """Lock a place that nobody has locked; None if it is locked, or if the file cannot be locked at all."""
     try:
         file = path.open("r+", encoding="utf-8")
     except OSError:
         return None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Whoever had it locked until now may have forgotten it: then nobody finds this file again.
+        # The process that held the lock until now may have deleted the file: then this lock protects nothing.
         if path.stat().st_ino == os.fstat(file.fileno()).st_ino:
             return Vacancy(path, file, file.read())
     except OSError:
@@ -155,11 +155,11 @@ def _vacancy(path: Path) -> Vacancy | None:
 
 
 async def watch_seats(seat: Seat, let_go: Callable[[str], Awaitable[None]]) -> None:
-    """Look after the others for ever, and let those go that have died.
+    """Check the other members for ever, and remove those that have died from the group.
 
     Args:
-        seat: of this process.
-        let_go: takes a member out of the group; raises `KafkaError` or `OSError` where it is to be tried again.
+        seat: this process's place.
+        let_go: removes a member from the group; raises `KafkaError` or `OSError` if it is to be tried again.
     """
     while True:
         for vacancy in await asyncio.to_thread(list, seat.vacant()):
@@ -167,17 +167,17 @@ async def watch_seats(seat: Seat, let_go: Callable[[str], Awaitable[None]]) -> N
                 await let_go(vacancy.member_id)
                 vacancy.end()
             except (KafkaError, OSError, TimeoutError) as error:
-                logger.warning("a member that died could not be taken out (%s), trying again", type(error).__name__)
+                logger.warning("a dead member could not be removed (%s), trying again", type(error).__name__)
             finally:
                 vacancy.close()
         await asyncio.sleep(LOOK_SECONDS)
 
 
 async def let_go(cluster: Cluster, group: str, member_id: str) -> None:
-    """Take a member out of a group, as it leaves by itself when it ends cleanly.
+    """Remove a member from a group, as the member does itself when it ends cleanly.
 
     Raises:
-        KafkaError, OSError, TimeoutError: the broker is away, or refuses.
+        KafkaError, OSError, TimeoutError: no broker answers, or it refuses.
     """
     admin = AIOKafkaAdminClient(**cluster.client_options())
     await admin.start()
@@ -189,4 +189,4 @@ async def let_go(cluster: Cluster, group: str, member_id: str) -> None:
     if answer.error_code and answer.error_code != UnknownMemberIdError.errno:
         error: KafkaError = for_code(answer.error_code)(group)
         raise error
-    logger.info("a member that died was taken out of group %s", group)
+    logger.info("a dead member was removed from group %s", group)

@@ -21,19 +21,19 @@ from hushstream.engine.language import Language, Path
 from hushstream.engine.values import ConfigurationError
 
 _WIDTH = 118
-"""Characters of a section that is written on one line."""
+"""A section of at most this many characters is written on one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """A configuration before and after.
+    """The result of a migration.
 
     Attributes:
-        text: the file as it is to be.
-        renamed: keys that have another name or place now; None for one that is not written any more.
-        prepared: whether the digests are those of the deployment; otherwise of its configuration alone.
-        before: digest of what the file says.
-        after: digest of what ``text`` says.
+        text: the new text of the file.
+        renamed: the new name of each key that has another name or place now; None for a key that is no longer written.
+        prepared: whether the digests are those of the whole deployment; otherwise they are of its configuration only.
+        before: digest of the configuration in the old file.
+        after: digest of the configuration in ``text``.
     """
 
     text: str
@@ -58,10 +58,11 @@ class Migration:
 
 
 def migrate(path: FilePath) -> Migration:
-    """Read a configuration whose keys may be former ones; nothing is written.
+    """Read a configuration that may have former names of keys, and make its new text; nothing is written.
 
     Raises:
-        ConfigurationError: it cannot be read, has a key that never was one, or would not say the same.
+        ConfigurationError: the file cannot be read, or has a key that was never valid, or the new text would have
+            another digest.
     """
     values, source = read_yaml(path), str(path)
     kind = system_named(values, source)
@@ -90,7 +91,7 @@ def migrate(path: FilePath) -> Migration:
 
 @dataclass
 class _Leaf:
-    """A value as it is written, with the comments above it and behind it."""
+    """The text of a value, with the comments above it and behind it."""
 
     path: Path
     text: str
@@ -101,14 +102,14 @@ class _Leaf:
 
 
 def migrated(text: str, language: Language) -> tuple[str, Mapping[str, str | None]]:
-    """The text of a configuration with its keys as they are called now, and which keys these are.
+    """Rewrite the text of a configuration with the current names of keys; also returns which keys were renamed.
 
     Args:
         text: a YAML mapping with each key once, as `hushstream.agents.yaml_file` reads it.
-        language: of its system.
+        language: the keys of its system.
 
     Raises:
-        ConfigurationError: it has a key that never was one, or a value that no key stands for any more.
+        ConfigurationError: the text has a key that was never valid, or a value that no current key can express.
     """
     tree = yaml.compose(text, yaml.SafeLoader)
     found = list(_leaves(tree, (), text, language))
@@ -130,7 +131,7 @@ def _renewed(one: _Leaf, path: Path | None, value: Any) -> _Leaf:
 
 
 def _hand_on(dropped: list[_Leaf], found: list[_Leaf], kept: list[_Leaf]) -> None:
-    """Give the comments of keys that are gone to the next key, or to the last one: nothing that was said is lost."""
+    """Move the comments of removed keys to the next key, or to the last one, so that no comment is lost."""
     for one in dropped:
         after = [other for other in kept if other.line >= one.line] or kept[-1:]
         for other in after[:1]:
@@ -162,7 +163,7 @@ def _leaves(node: yaml.Node | None, above: Path, text: str, language: Language) 
 
 
 def _has_below(node: yaml.Node) -> bool:
-    """Whether there are keys below a value; an empty section is a value."""
+    """Whether a node has keys below it; an empty section counts as a value."""
     if isinstance(node, yaml.SequenceNode):
         return bool(node.value) and all(isinstance(item, yaml.MappingNode) for item in node.value)
     return isinstance(node, yaml.MappingNode) and bool(node.value)
@@ -174,7 +175,7 @@ def _plain(node: yaml.Node) -> Any:
 
 
 def _text(node: yaml.Node, text: str) -> str:
-    """A value as it was written; on one line."""
+    """The text of a value, put on one line."""
     if isinstance(node, yaml.SequenceNode):
         return f"[{', '.join(_text(item, text) for item in node.value)}]"
     written = text[node.start_mark.index : node.end_mark.index].strip()
@@ -186,9 +187,9 @@ def _text(node: yaml.Node, text: str) -> str:
 
 
 def _comments(text: str, leaves: list[_Leaf], staying: Collection[Path]) -> tuple[list[str], list[str]]:
-    """Give each comment to the value that it stands behind or above; those at the head and the end are returned.
+    """Give each comment to the value behind or above which it is written; returns those of the file's head and end.
 
-    Of several values on a line, the first that stays in its section has them.
+    If several values are on one line, its comments go to the first value that stays in its section.
     """
     ends: dict[int, int] = {}
     for token in yaml.scan(text, yaml.SafeLoader):
@@ -218,7 +219,7 @@ def _tops(leaves: list[_Leaf]) -> list[str]:
 
 
 def _written(top: str, leaves: list[_Leaf], flow: bool) -> list[str]:
-    """The lines of what stands below one key at the top."""
+    """The lines of one top-level section."""
     mine = [one for one in leaves if one.path[0] == top]
     above = [line for one in mine[:1] for line in one.above]
     said = [comment for one in mine for comment in one.behind]
@@ -253,7 +254,7 @@ def _flow(tree: Any) -> str:
 
 
 def _block(tree: dict[str, Any], indent: str, first: _Leaf) -> Iterator[str]:
-    """Lines of a section; the comments above ``first`` stand above the section already."""
+    """The lines of a section; the comments above ``first`` are already written above the section."""
     for name, below in tree.items():
         if isinstance(below, _Leaf):
             yield from (f"{indent}{line}" if line else "" for line in below.above if below is not first)

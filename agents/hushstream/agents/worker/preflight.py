@@ -1,4 +1,4 @@
-"""Checks before a worker joins its group that a broker answers, the topics fit, and its rights suffice."""
+"""Checks, before a worker joins its group, that a broker answers, the topics fit, and the worker's rights suffice."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ _RETRY_SECONDS = 0.3
 
 @dataclass(frozen=True, slots=True)
 class RoleTopics:
-    """The topics of a role, by logical name; known without a machine, and so without a key.
+    """The topics of a role, by logical name. They are known without a machine, so no key is needed.
 
     Attributes:
         inputs: the co-partitioned inputs; the first one is the home topic.
-        journal: what it writes ahead of everything else.
-        writes: everything it writes besides its journal.
-        broadcasts: what each of its machines reads beside its inputs.
-        partitions: how many partitions the inputs must have; None accepts what is there.
-        declared: how each of them is declared, by name.
-        marks: where it notes how far it has released; None for a role that adds no noise and spends no allowance.
-        state: where what it has in memory is published; None for one that has nowhere to.
-        evidence: those of ``writes`` on which it alone writes what leaves its zone: a new journal finds them empty.
+        journal: the topic that the role writes before everything else.
+        writes: all topics that the role writes, without its journal.
+        broadcasts: the topics that each machine reads in full, besides its inputs.
+        partitions: how many partitions the inputs must have; None accepts any number.
+        declared: the declaration of each topic, by name.
+        marks: the topic of its release marks; None for a role that adds no noise and spends no allowance.
+        state: the topic of its published states; None if it has none.
+        evidence: those of ``writes`` that leave the zone and that no other role writes. They are evidence of earlier
+            releases: when a new journal begins they must be empty.
     """
 
     inputs: tuple[str, ...]
@@ -52,44 +53,44 @@ class RoleTopics:
 
     @property
     def own(self) -> tuple[str, ...]:
-        """What it writes for itself and reads again, one partition for each home."""
+        """The topics that the role writes for itself and reads again, with one partition for each home partition."""
         return tuple(name for name in (self.journal, self.marks, self.state) if name is not None)
 
     @property
     def reads(self) -> frozenset[str]:
-        """Everything it reads, its own journal among it."""
+        """All topics that the role reads, with its own journal."""
         return frozenset((*self.inputs, *self.own, *self.broadcasts))
 
     @property
     def followed(self) -> frozenset[str]:
-        """Broadcasts of which every record counts: kept whole, but for what `hushstream.ops.trim` deletes of them."""
+        """Broadcasts of which every record is needed; only `hushstream.ops.trim` deletes records of them."""
         declared = self.declared
         return frozenset(n for n in self.broadcasts if n in declared and declared[n].retention_ms is None)
 
     @property
     def recomputed(self) -> frozenset[str]:
-        """What its outputs are recomputed from and compared with: not marks and states, which follow from no log."""
+        """The topics from which its outputs are recomputed, and with which they are compared; not marks and states."""
         return self.all - {self.marks, self.state}
 
     @property
     def all(self) -> frozenset[str]:
-        """Everything it reads or writes."""
+        """All topics that the role reads or writes."""
         return self.reads.union(self.writes)
 
 
 async def check_topics(settings: WorkerSettings, topics: RoleTopics) -> int:
-    """Check that all topics of a role exist, agree, are kept as declared, and may be read and written.
+    """Check that all topics of a role exist, agree, have the declared settings, and may be read and written.
 
     Returns:
         The number of home partitions.
 
     Raises:
         BrokerUnreachable: no broker answered in time.
-        BrokerVersionWrong: it speaks another version of the protocol.
-        TopicMissing: one does not exist.
-        PartitionCountWrong: an input, or what it writes for itself, has another number of partitions than it must.
+        BrokerVersionWrong: the broker speaks another version of the protocol.
+        TopicMissing: a topic does not exist.
+        PartitionCountWrong: an input, or a topic that the role writes for itself, has a wrong number of partitions.
         AccessDenied: an access rule is missing.
-        TopicSettingsWrong: a topic loses records earlier than declared, or takes only smaller ones.
+        TopicSettingsWrong: a topic deletes records earlier than declared, or takes only smaller ones.
     """
     wanted = sorted(topics.all)
     await answered(settings, lambda: check_version(settings.cluster, settings.connect_timeout_seconds))
@@ -112,8 +113,8 @@ async def check_topics(settings: WorkerSettings, topics: RoleTopics) -> int:
 
 
 def operations_of(topics: RoleTopics) -> Mapping[str, set[int]]:
-    """What a role does with each topic, as the broker's operations (`hushstream.agents.kafka.acl_check`)."""
-    # Where idle time is counted in ticks, a role also writes to its own input.
+    """The broker's operations that a role needs on each topic (`hushstream.agents.kafka.acl_check`)."""
+    # A role that counts idle time in ticks also writes them to its own input.
     ticks = {name for name in topics.inputs if name in topics.declared and topics.declared[name].ticks}
     writes = {*topics.writes, *topics.own, *ticks}
     return {
@@ -123,7 +124,7 @@ def operations_of(topics: RoleTopics) -> Mapping[str, set[int]]:
 
 
 async def answered(settings: WorkerSettings, ask: Callable[[], Awaitable[T]]) -> T:
-    """The answer of a broker that may still be starting."""
+    """Ask a broker until it answers, as it may be starting; raises `BrokerUnreachable` after the connect timeout."""
     deadline = time.monotonic() + settings.connect_timeout_seconds
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What a worker must know of its role; all of it comes from the declaration of its system."""
+"""Collects what a worker must know about its role, from the declaration of its system."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
 
 REASONS = (*map(str, Reason), *map(str, Refusal))
-"""Why any role may refuse a record."""
+"""The reasons for which any role may refuse a record."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineMaker:
-    """Makes the machines of a role: for a journal to come under the zone's current key, else under the journal's own.
+    """Makes the machines of a role: under the zone's current key for a new journal, otherwise under the journal's key.
 
     Attributes:
         role: the role.
         system: the deployment.
         keys: where keys come from.
-        schema_generation: in which the machines write (`hushstream.schemas.catalogue`).
+        schema_generation: the one in which the machines write records (`hushstream.schemas.catalogue`).
     """
 
     role: Role
@@ -45,19 +45,18 @@ class MachineMaker:
     schema_generation: int = FIRST_GENERATION
 
     def __post_init__(self) -> None:
-        """Refuse keys that cannot be used before anything is connected.
+        """Refuse unusable keys before any connection is opened.
 
         Raises:
-            KeyFileError: missing, short, or readable by others.
-            HushstreamError: this release does not know the schema generation; or a key does not fit what is published
-                of it.
+            KeyFileError: a key file is missing, short, or readable by others.
+            HushstreamError: this release does not know the schema generation; or a key does not fit its published half.
         """
         codec.require_generation(self.schema_generation)
         if self.role.key_zones:
             self(0)
 
     def __call__(self, partition: int) -> Machine:
-        """The machine of a home partition whose journal is not known."""
+        """The machine of a home partition that has no journal yet, or whose journal is not known."""
         zone = self.role.key_zone
         if zone is None:
             return self.made(partition, RoleKeys(others=self._others()))
@@ -65,13 +64,13 @@ class MachineMaker:
         return self.made(partition, RoleKeys(ring.of(ring.current), ring, self._others()))
 
     def of_journal(self, partition: int, genesis: bytes, resumed: bool = False) -> Machine:
-        """The machine of a home partition, under the key that its journal was begun with.
+        """The machine of a home partition, under the key that its journal began with.
 
-        Where that key was destroyed, a machine that is ``resumed`` from a snapshot is given the current one: the
-        snapshot says which key it is under.
+        If that key was destroyed and the machine is ``resumed`` from a snapshot, it gets the current key: the snapshot
+        says which key is in force.
 
         Raises:
-            HushstreamError: that key is not at hand any more, or never was.
+            HushstreamError: the key file no longer holds that key, or never held it.
         """
         zone = self.role.key_zone
         if zone is None:
@@ -93,8 +92,8 @@ class MachineMaker:
     def state_keys(self) -> KeyRing:
         """The keys under which the role's states are sealed, on disk and where they are published.
 
-        Those of the zone's storage key file. Where there is none yet, as with key files of earlier releases: the zone's
-        own keys, and for a role without one a public one, under which states are sealed against damage alone.
+        They come from the zone's storage key file. If there is none, as in folders of earlier releases, they are the
+        zone's own keys. For a role without a key it is a public one, which protects states only against damage.
         """
         before = PUBLIC_RING if self.role.key_zone is None else self.keys.ring(self.role.key_zone)
         storage = self.keys.storage(self.role.storage_zone)
@@ -132,7 +131,7 @@ def role_topics(role: Role, system: System) -> RoleTopics:
 
 
 def _evidence(role: Role, system: System) -> tuple[str, ...]:
-    """What a role writes out of its zone, where nobody else writes: no other role, ticks among it, and no device."""
+    """The topics outside its zone that only this role writes: no other role, with its ticks, and no device does."""
     if role.marks is None:
         return ()
     own = topic_of(system, role.marks).zone
@@ -142,11 +141,11 @@ def _evidence(role: Role, system: System) -> tuple[str, ...]:
 
 
 def role_work(name: str, system: System, keys: KeySource, schema_generation: int = FIRST_GENERATION) -> RoleWork:
-    """Machines, topics and metrics of one role of a deployment, whose records are written in a schema generation.
+    """The machines, topics and metrics of one role of a deployment, which writes records in a schema generation.
 
     Raises:
-        HushstreamError: the deployment has no such role; a key cannot be used, or does not open the slots that are
-            sealed; or this release does not know the schema generation.
+        HushstreamError: the deployment has no such role; a key cannot be used, or does not open the sealed slots;
+            or this release does not know the schema generation.
     """
     role = role_of(system, name)
     reporting = Reporting(
@@ -166,9 +165,9 @@ def role_work(name: str, system: System, keys: KeySource, schema_generation: int
 
 
 def require_live(system: System, keys: KeySource) -> None:
-    """Refuse to run a worker on keys of its own where content of persons leaves un-noised.
+    """Refuse to run a worker with real keys in a deployment whose releases are not private.
 
-    What a replay of a public dataset may show is under a seeded key always, and so is marked wherever it is shown.
+    A replay of a public dataset may release exact values. It always uses seeded keys, and so its results are marked.
 
     Raises:
         HushstreamError: the folder is that of a replay; or what is released is not private as stated.

@@ -24,11 +24,11 @@ _PROTOCOLS = [("range", b"")]
 
 
 async def with_session(settings: WorkerSettings) -> WorkerSettings:
-    """The settings with a session that the broker takes: the one asked for, or Kafka's least where that is too short.
+    """The settings with a session length that the broker accepts: the configured one, or Kafka's least if longer.
 
     Raises:
-        SessionRefused: the broker takes neither.
-        KafkaError, OSError, TimeoutError: it does not answer yet.
+        SessionRefused: the broker accepts neither.
+        KafkaError, OSError, TimeoutError: the broker does not answer yet.
     """
     asked = settings.session_timeout_seconds
     if await _taken(settings, asked):

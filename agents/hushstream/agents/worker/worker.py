@@ -1,4 +1,4 @@
-"""A worker process: one role, some home partitions, from the group's first assignment to a clean end.
+"""Runs a worker process: one role and some home partitions, from the group's first assignment to a clean end.
 
 sys.exit(run_worker(settings, make_machine, role_topics("learner", system)))
 """
@@ -44,11 +44,11 @@ logger = logging.getLogger(__name__)
 _WATCH_SECONDS = 0.2
 _GAUGE_SECONDS = 1.0
 _OUTLOOK_IDLE = 20.0
-"""Times as long as a forecast took."""
+"""After a forecast the loop pauses for this many times as long as the forecast took."""
 _TOPICS_SECONDS = 10.0
-"""How often a worker looks whether its topics are still there."""
+"""How often a worker checks that its topics still exist."""
 _ROOM_SECONDS = 2.0
-"""How often a worker that left its group looks whether its state folder takes files again."""
+"""How often a worker that left its group checks whether its state folder takes files again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +57,15 @@ class Reporting:
 
     Attributes:
         outcomes, reasons: the fixed lists of label values.
-        reason_of: reads the reason code out of a dead letter.
-        gauges: what to show of a machine, by the names of `hushstream.agents.observe.metric_table.role_gauges_of`.
-        outlook: further gauges, as `hushstream.engine.declare.role.Role` has it.
-        roles: of the deployment.
-        schema_generation: in which the machines write.
-        private_work: whether batches follow from content.
-        private_lag: inputs whose number of records is content.
-        scope_classes: of the charges that the gauges show.
-        figures_of: what to show of a record that has left, from its topic and bytes, by the same names.
+        reason_of: reads the reason code of a dead letter.
+        gauges: gives a machine's values, by the names of `hushstream.agents.observe.metric_table.role_gauges_of`.
+        outlook: gives further gauges, which take long to compute; see `hushstream.engine.declare.role.Role`.
+        roles: all roles of the deployment.
+        schema_generation: the one in which the machines write.
+        private_work: whether the number and size of batches depend on content.
+        private_lag: the inputs whose number of records is private.
+        scope_classes: the classes of charges that the gauges show.
+        figures_of: gives the values of a released record, from its topic and bytes, by the same names as ``gauges``.
     """
 
     outcomes: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ class Reporting:
 
 
 def observe_nothing(stage: str, partition: int, sequence: int) -> None:
-    """The default observer."""
+    """Do nothing: the default observer."""
 
 
 class RoleWorker:
@@ -103,11 +103,11 @@ class RoleWorker:
         Args:
             settings: see `WorkerSettings`.
             make_machine: makes the machine of a home partition.
-            topics: what the role reads and writes.
+            topics: the topics that the role reads and writes.
             observe: called at each named step (decoded, folded, journal_sent, journal_acked, marking, marked,
                 released, committed, snapshot) with the partition and the journal's sequence number.
-            reporting: what to show of the machines.
-            end_in_time: what bounds the end of the stream client, once everything is handed over.
+            reporting: what the metrics show of the machines.
+            end_in_time: limits how long the stream client may take to end, once everything is handed over.
         """
         self._settings = settings
         self._make_machine = make_machine
@@ -127,7 +127,7 @@ class RoleWorker:
 
     @property
     def starting(self) -> bool:
-        """Whether the worker has not begun to join its group yet."""
+        """Whether the worker has not yet begun to join its group."""
         return self._app is None
 
     def request_stop(self) -> None:
@@ -170,23 +170,24 @@ class RoleWorker:
             await self._work()
 
     async def _tell(self, reason: BaseException) -> None:
-        """Stay for as long as it takes to be scraped; who ends at once ends between two scrapes, and nobody learns why.
+        """Keep serving metrics for a while, so that Prometheus reads why the worker ends.
 
-        What a new start mends is not waited for.
+        A worker that ends at once mostly ends between two scrapes, and nobody learns the reason. If a restart helps
+        against the error, the worker does not stay.
         """
         code, settings = code_of(reason), self._settings
         if self._asked or settings.metrics_port is None or code not in (*STOP_REASONS, *EXIT_REASONS):
             return
         self._metrics.ended(code)
-        logger.error("cannot go on, and stays for %g s to tell why: %s", settings.tell_seconds, reason)
+        logger.error("cannot go on, and serves the reason as a metric for %g s: %s", settings.tell_seconds, reason)
         until = time.monotonic() + settings.tell_seconds
         while not self._asked and time.monotonic() < until:
             self._metrics.beat()
             await asyncio.sleep(_WATCH_SECONDS)
 
     async def _has_room_again(self) -> bool:
-        """Wait, out of the group, until the state folder takes files; False if a clean end was asked for before."""
-        logger.error("left the group: %s; back when there is room", self._failure)
+        """Wait, outside the group, until the state folder takes files; False if a clean end was requested first."""
+        logger.error("left the group: %s; will join again when the state folder has room", self._failure)
         self._metrics.ended("datadir_unusable")
         left, saved = time.monotonic(), self._homes.snapshot_age
         while not self._asked:
@@ -225,7 +226,7 @@ class RoleWorker:
             raise self._no_seat(error) from None
 
     def _no_seat(self, error: OSError) -> DatadirUnusable:
-        return DatadirUnusable(f"{self._settings.datadir}: the seat in the group: {error.strerror}")
+        return DatadirUnusable(f"{self._settings.datadir}: the file of the place in the group: {error.strerror}")
 
     async def _work(self) -> None:
         self._metrics.member(True)
@@ -240,7 +241,7 @@ class RoleWorker:
         self._stopping = True
         if self._failure is None or isinstance(self._failure, DatadirUnusable):
             await self._homes.on_revoked(snapshot=self._failure is None)
-        # Who will come back when there is room goes on in this process.
+        # A worker that will join again when there is room stays in this process: nothing may end the process then.
         returns = isinstance(self._failure, DatadirUnusable) and not self._asked
         with wait_for_ever(self._failure) if returns else self._end_in_time(self._failure):
             await self._leave(started, standing)
@@ -257,7 +258,7 @@ class RoleWorker:
         await asyncio.gather(started, return_exceptions=True)
 
     async def _on_rebalance_complete(self, app: Any, **_: Any) -> None:
-        """Faust awaits this before it seeks and fetches."""
+        """Take up the assigned partitions; Faust awaits this before it seeks and fetches."""
         if not self._stopping:
             try:
                 self._seat.take(self._app.consumer._thread.member_id)
@@ -267,10 +268,12 @@ class RoleWorker:
             await self._homes.on_assigned()
 
     async def _on_partitions_revoked(self, app: Any, revoked: Iterable[Any], **_: Any) -> None:
-        """The group's protocol is eager: all partitions go, and some come back."""
+        """Give up all partitions: the group's protocol is eager, and the worker may get some of them again."""
         if not self._stopping:
+            held = len(self._homes.drivers)
             await self._homes.on_revoked(snapshot=False)
-            collect_whole()
+            if held:
+                collect_whole()
 
     async def _watch_app(self, started: asyncio.Task[None]) -> None:
         """End the worker when Faust's own services crash."""
@@ -300,7 +303,7 @@ class RoleWorker:
             await self._homes.commit()
 
     async def _watch_membership(self) -> None:
-        """Give up when the group gives nothing for too long: Faust would idle for ever."""
+        """End the worker if the group gives it no partition for too long: Faust would wait for ever."""
         since = time.monotonic()
         limit = self._settings.join_timeout_seconds
         while True:
@@ -314,18 +317,17 @@ class RoleWorker:
                 )
 
     async def _watch_seats(self) -> None:
-        cluster, group = self._settings.cluster, self._settings.group
-        await watch_seats(self._seat, partial(let_go, cluster, group))
+        await watch_seats(self._seat, partial(let_go, self._settings.cluster, self._settings.group))
 
     async def _watch_topics(self) -> None:
-        """Say that a topic was deleted: fetches and sends only fail for it, as they do when a broker is away."""
+        """End the worker if a topic was deleted: its fetches and sends fail only as they do when no broker answers."""
         missing = ""
         while True:
             await asyncio.sleep(_TOPICS_SECONDS)
             with contextlib.suppress(KafkaError, OSError, TimeoutError):
                 counts = await partition_counts(self._settings, self._topics.all)
                 before, missing = missing, next((name for name in sorted(counts) if not counts[name]), "")
-                # Twice, as a broker that has just started may not know all of them yet.
+                # Only after two checks: a broker that has just started may not know all topics yet.
                 if missing and missing == before:
                     raise TopicMissing(
                         f"topic {self._settings.physical(missing)} was deleted while this worker ran; nothing that was "
@@ -348,14 +350,14 @@ class RoleWorker:
                     self._metrics.role_gauges(partition, self._reporting.gauges(driver.machine))
 
     async def _watch_journals(self) -> None:
-        """Look at the ends of journals; apart from the gauges, as it waits for a broker that may be gone."""
+        """Check the ends of journals, in a loop of its own: a check waits for the broker, and the gauges must not."""
         while True:
             await asyncio.sleep(_GAUGE_SECONDS)
             for driver in list(self._homes.drivers.values()):
                 await driver.check_journal()
 
     async def _outlook_loop(self) -> None:
-        """Hold forecasts against releases, in a thread and a twentieth of the time at most: nobody waits for it."""
+        """Compare forecasts with releases, in a thread, for at most a twentieth of the time; no fold waits for it."""
         shown: dict[int, int] = {}
         while self._reporting.outlook is not None:
             began = time.monotonic()
@@ -414,7 +416,7 @@ def run_worker(
     with contextlib.suppress(ImportError):
         import uvloop
 
-        # The policy, not only a loop: Faust's fetch thread makes a loop of its own.
+        # Set the policy, not only this loop: Faust's fetch thread makes another loop.
         asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
     try:
         asyncio.run(_run_until_signal(settings, make_machine, topics, observe, reporting))
@@ -450,7 +452,7 @@ async def _run_until_signal(
 
 
 def quiet_libraries() -> None:
-    """Silence the libraries' own life cycle and retries: what an operator needs is logged here."""
+    """Silence the libraries' logs about life cycle and retries: we log what an operator needs."""
     for name in ("faust", "mode", "aiokafka", "kafka"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 

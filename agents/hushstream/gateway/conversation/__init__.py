@@ -1,1 +1,1 @@
-"""What may be asked and told, by the conversation that a system declares."""
+"""The gateway's calls for requests and feedback, for each kind of conversation that a system can declare."""

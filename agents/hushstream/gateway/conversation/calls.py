@@ -1,4 +1,4 @@
-"""What a call of the gateway is: where it is, what it takes and gives, and who answers it."""
+"""Defines a call of the gateway: its path, its request and answer, and the object that answers it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
 
 
 class Asked(BaseModel):
-    """A body that is taken: exactly these keys, of exactly these types, and numbers that are finite."""
+    """The body of a request: only these keys, with values of exactly these types, and finite numbers."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
 class Answered(BaseModel):
-    """A body that is given."""
+    """The body of an answer."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -52,15 +52,15 @@ class Taken(Answered):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call that is POSTed, which has a batch form, too.
+    """One call by POST, which also has a batch form.
 
     Attributes:
-        name: below ``/v1``, and in metrics.
-        summary: a line.
-        about: what else is to be known.
-        asked, answered: of one request.
-        problems: codes that it may be answered with, beside those of every call.
-        tells: whether it is feedback: how many there are of it follows from content.
+        name: the name below ``/v1``, and in metrics.
+        summary: one line.
+        about: further explanation.
+        asked, answered: the models of a request and of its answer.
+        problems: the codes of its problems, besides those of every call.
+        is_feedback: whether it is feedback; the number of such requests depends on content.
     """
 
     name: str
@@ -69,16 +69,16 @@ class Call:
     asked: type[Asked]
     answered: type[Answered]
     problems: tuple[str, ...]
-    tells: bool = False
+    is_feedback: bool = False
 
     @property
     def path(self) -> str:
-        """Of one request."""
+        """The path of the call with one request."""
         return f"/v1/{self.name}"
 
     @property
     def batch_path(self) -> str:
-        """Of many."""
+        """The path of the call with many requests."""
         return f"/v1/{self.name}/batch"
 
 
@@ -86,10 +86,10 @@ Answer: TypeAlias = Callable[[Any], Awaitable[Answered]]
 
 
 class Answers(ABC):
-    """Answers the calls of one conversation, over a client.
+    """Answers the calls of one conversation, by a client.
 
     Attributes:
-        calls: which calls those are.
+        calls: the calls of the conversation.
     """
 
     calls: tuple[Call, ...]
@@ -97,19 +97,19 @@ class Answers(ABC):
     _by_call: Mapping[Call, Answer]
 
     def answer_of(self, call: Call) -> Answer:
-        """Who answers a call: from its body to the answer.
+        """The function that answers a call: it takes the body and returns the answer.
 
-        The answer raises `Problem`, or an error of the client.
+        The function raises `Problem`, or an error of the client.
         """
         return self._by_call[call]
 
     @abstractmethod
     def items(self) -> list[dict[str, Any]]:
-        """What may be asked for."""
+        """The items of ``GET /v1/items``."""
 
     @abstractmethod
     def schema(self) -> Mapping[str, Any]:
-        """What the deployment takes."""
+        """The content of ``GET /v1/schema``: what the deployment accepts."""
 
     async def __aenter__(self) -> Self:
         """Connect."""

@@ -1,4 +1,4 @@
-"""Which calls a deployment has: those of the conversation that its declaration gives applications."""
+"""Finds the calls of a deployment, by the conversation with applications that its system declares."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from hushstream.gateway.settings import GatewaySettings
 
 
 class Served(NamedTuple):
-    """A conversation as it is served.
+    """A conversation that the gateway serves.
 
     Attributes:
-        name: of its OpenAPI document.
-        title: a line.
+        name: the name of its OpenAPI document.
+        title: one line.
         answers: the class that answers its calls.
     """
 
@@ -33,12 +33,12 @@ class Served(NamedTuple):
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """In the order in which applications come to them."""
+        """The calls, in the order in which applications use them."""
         found: tuple[Call, ...] = self.answers.calls
         return found
 
     def over(self, log: EventLog, system: System, settings: GatewaySettings, schema_generation: int) -> Answers:
-        """Answer over a log."""
+        """Make the object that answers the calls over a log."""
         made: Answers = self.answers(log, system, settings, schema_generation)
         return made
 
@@ -51,10 +51,10 @@ SERVED: Mapping[Conversation, Served] = {
 
 
 def served_of(system: System, party: str = "") -> Served:
-    """The calls of a deployment, for the applications of a party where each has its own.
+    """The calls of a deployment; those of one party's applications, if each party has its own.
 
     Raises:
-        DeclarationError: applications talk with it in no way that is served, or no such party is there.
+        DeclarationError: the gateway serves no conversation of this deployment, or there is no such party.
     """
     own = conversation_of(system, party)
     for conversation, served in SERVED.items():

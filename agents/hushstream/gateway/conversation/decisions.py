@@ -20,7 +20,7 @@ from hushstream.engine.catalogue import BadItem, CatalogueFull, RepeatedItem, St
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.gateway.conversation.calls import Answered, Answers, Asked, Call, EventId, Taken, User
-from hushstream.gateway.conversation.feedback import in_time, logged_event, tell_once
+from hushstream.gateway.conversation.feedback import in_time, log_once, logged_event
 from hushstream.gateway.conversation.remembered import Remembered
 from hushstream.gateway.conversation.translation import Context, Item, Items, Translation
 from hushstream.gateway.problems import Problem
@@ -69,7 +69,7 @@ class DecisionAnswered(Answered):
 
 
 MOST_POSITIONS = 32
-"""Of a slate: each costs an answer of the learner, one after another."""
+"""The most positions of a slate: each needs an answer of the learner, one after the other."""
 
 
 class RankAsked(Asked):
@@ -166,7 +166,7 @@ SHOWN = Call(
     ShownTold,
     Taken,
     _FEEDBACK,
-    tells=True,
+    is_feedback=True,
 )
 REWARD = Call(
     "reward",
@@ -175,11 +175,11 @@ REWARD = Call(
     RewardTold,
     Taken,
     (*_FEEDBACK, "bad-reward"),
-    tells=True,
+    is_feedback=True,
 )
 
 _ITEMS_SECONDS = 1.0
-"""How often the catalogue is read on; what a decision names is known before, whatever it is."""
+"""How often new records of the catalogue are read. An unknown item in a request is looked up at once."""
 
 TAKEN = Taken(logged=True)
 
@@ -197,7 +197,7 @@ class DecisionAnswers(Answers):
     _client: Client
 
     def __init__(self, log: EventLog, system: System, settings: GatewaySettings, schema_generation: int) -> None:
-        """Over a log of the deployment, of the settings' party where each has its own."""
+        """Answer over a log of the deployment, for the settings' party if each party has its own applications."""
         rules: ContextRules = system.requests
         self._rules = rules
         self._settings = settings
@@ -229,17 +229,17 @@ class DecisionAnswers(Answers):
         }
 
     async def offer(self, item: str, features: Mapping[str, Any]) -> None:
-        """Put an item into the catalogue unless it is there, offered or retired.
+        """Put an item into the catalogue, unless it is there already, offered or retired.
 
         Raises:
-            Problem: there is no room, no item can be so, or the log does not acknowledge it in time.
+            Problem: there is no room, the item is not valid, or the log does not acknowledge it in time.
         """
         items = self._client.items
         while items.find(item) is None:
             try:
                 await in_time(_added(items, item, features), self._seconds)
             except (RepeatedItem, StaleCatalogue):
-                continue  # Another gateway was first, with this item or with another one.
+                continue  # another gateway has added an item first, this one or another
             except CatalogueFull:
                 raise Problem("catalogue-full") from None
             except BadItem as error:
@@ -252,7 +252,7 @@ class DecisionAnswers(Answers):
             await self._client.items.refresh_all()
             self._following = asyncio.create_task(self._follow_items())
         if self._default is None and self._stated is not None:
-            _log.warning("baseline: expected the id of an item, got one that is none; requests go without until it is")
+            _log.warning("baseline: expected the id of an item; requests have no default baseline until there is one")
         return self
 
     async def __aexit__(
@@ -266,31 +266,31 @@ class DecisionAnswers(Answers):
 
     @property
     def _default(self) -> Any:
-        """The settings' baseline; None while it is no item, which a request that names none is not to blame for."""
+        """The baseline of the settings; None while it is no item, as the request is not at fault for that."""
         known = self._stated is None or not self._client.items.named or self._client.items.holds(self._stated)
         return self._stated if known else None
 
     async def _follow_items(self) -> None:
-        """Read on in the catalogue while somebody may ask for it; a log that is away is waited for."""
+        """Read new records of the catalogue for ever; while no broker answers, try again."""
         while True:
             await asyncio.sleep(_ITEMS_SECONDS)
             with suppress(HushstreamError):
                 await self._client.items.refresh_all()
 
     async def _know(self, items: Iterable[Any], seconds: float) -> None:
-        """Read on in the catalogue where it lacks one of these items, which may have come in a moment ago.
+        """Read new records of the catalogue if one of these items is unknown: it may have been added just now.
 
-        All requests share one reading at a time, so that unknown ids cost the brokers no more than known ones.
+        All requests share one read at a time, so that unknown ids cost the brokers no more than known ones.
 
         Raises:
-            Problem: an id is in no catalogue, or the log does not tell in so many seconds.
+            Problem: an id is not in the catalogue, or the log does not answer within ``seconds``.
         """
         catalogue = self._client.items
         if not catalogue.named:
             return
         missing = {one for one in items if one is not None and not catalogue.holds(one)}
         ends = time.monotonic() + seconds
-        # A reading that is under way may have begun before the item came in; the one behind it has not.
+        # A read in progress may have begun before the item was added; the next read cannot have.
         for _ in range(2):
             if not missing:
                 return
@@ -311,10 +311,10 @@ class DecisionAnswers(Answers):
             baseline = None
         await self._know((*(eligible or ()), baseline), self._seconds)
         request = (asked.user, stands_for, tuple(eligible or ()), asked.baseline, asked.track)
-        event = self._remembered.asked(asked.event_id, asked.user, hash(request))
+        event = self._remembered.event(asked.event_id, asked.user, hash(request))
         if event.logged:
             return self._answered(event.answer)
-        with self._remembered.asking(asked.event_id, event):
+        with self._remembered.awaiting_answer(asked.event_id, event):
             found = await self._client.decide(
                 asked.event_id, asked.user, context, eligible, baseline, ends - time.monotonic(), asked.track
             )
@@ -334,10 +334,10 @@ class DecisionAnswers(Answers):
         await self._know((*(eligible or ()), *baseline), self._seconds)
         own = tuple(asked.baseline or ())
         request = hash(("rank", asked.user, stands_for, asked.positions, tuple(eligible or ()), own, asked.track))
-        first = self._remembered.asked(asked.event_id, asked.user, request)
+        first = self._remembered.event(asked.event_id, asked.user, request)
         if first.slate is not None:
             return self._ranked(asked.event_id, first.slate)
-        with self._remembered.asking(asked.event_id, first):
+        with self._remembered.awaiting_answer(asked.event_id, first):
             rest = ends - time.monotonic()
             found = await self._client.rank(
                 asked.event_id, asked.user, context, asked.positions, eligible, baseline, rest, asked.track
@@ -347,7 +347,7 @@ class DecisionAnswers(Answers):
             raise Problem("refused-by-learner")
         for position, decided in enumerate(found, 1):
             name = position_event(asked.event_id, position)
-            event = self._remembered.asked(name, asked.user, request)
+            event = self._remembered.event(name, asked.user, request)
             event.answer, event.logged = decided, decided.policy in LEARNED
         answered = self._ranked(asked.event_id, found)
         if answered.logged:
@@ -368,32 +368,32 @@ class DecisionAnswers(Answers):
             logged=found.policy in LEARNED,
         )
 
-    async def shown(self, told: ShownTold) -> Taken:
+    async def shown(self, feedback: ShownTold) -> Taken:
         """Answer `SHOWN`."""
-        return await self._tell("shown", told)
+        return await self._log_feedback("shown", feedback)
 
-    async def reward(self, told: RewardTold) -> Taken:
+    async def reward(self, feedback: RewardTold) -> Taken:
         """Answer `REWARD`."""
-        return await self._tell("reward", told)
+        return await self._log_feedback("reward", feedback)
 
-    async def _tell(self, kind: str, told: ShownTold | RewardTold) -> Taken:
-        event = self._remembered.of(told.event_id)
-        reward = told.reward if isinstance(told, RewardTold) else None
+    async def _log_feedback(self, kind: str, feedback: ShownTold | RewardTold) -> Taken:
+        event = self._remembered.of(feedback.event_id)
+        reward = feedback.reward if isinstance(feedback, RewardTold) else None
         if event is None:
-            if told.user is None or told.item is None:
+            if feedback.user is None or feedback.item is None:
                 raise Problem("unknown-event")
-            # Another gateway's, or one before this started: learners know it.
-            arm = self._translation.arm(told.item)
+            # The event is of another gateway, or from before the start of this one: learners know it.
+            arm = self._translation.arm(feedback.item)
             await self._know((arm,), self._seconds)
-            await in_time(self._send(told.event_id, told.user, arm, reward), self._seconds)
+            await in_time(self._send(feedback.event_id, feedback.user, arm, reward), self._seconds)
             return TAKEN
-        known = logged_event(event, told.user)
+        known = logged_event(event, feedback.user)
         decided = self._translation.item(known.answer)
-        arm = decided if told.item is None else self._translation.arm(told.item)
+        arm = decided if feedback.item is None else self._translation.arm(feedback.item)
         if arm != decided:
             await self._know((arm,), self._seconds)
-        await tell_once(
-            known, kind, (arm, reward), lambda: self._send(told.event_id, known.user, arm, reward), self._seconds
+        await log_once(
+            known, kind, (arm, reward), lambda: self._send(feedback.event_id, known.user, arm, reward), self._seconds
         )
         return TAKEN
 

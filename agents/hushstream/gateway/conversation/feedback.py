@@ -1,4 +1,4 @@
-"""Feedback on events, told once: the same again is taken without another record, something else is refused."""
+"""Logs feedback on events once: equal feedback again writes no further record, different feedback is refused."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hushstream.gateway.problems import Problem
 
 
 def logged_event(event: Event, user: str | None) -> Event:
-    """An event that feedback may be told of.
+    """Check that an event accepts feedback, and return it.
 
     Args:
-        event: what is remembered.
-        user: who is said to have been asked; None where nobody is named.
+        event: the remembered event.
+        user: the user that the feedback names; None if it names nobody.
 
     Raises:
-        Problem: it is another user's, or its answer is not in the log.
+        Problem: the event is another user's, or its answer is not in the log.
     """
     if user is not None and user != event.user:
         raise Problem("event-conflict")
@@ -27,31 +27,31 @@ def logged_event(event: Event, user: str | None) -> Event:
     return event
 
 
-async def tell_once(
-    event: Event, kind: str, said: Hashable, tell: Callable[[], Coroutine[None, None, None]], seconds: float
+async def log_once(
+    event: Event, kind: str, content: Hashable, send: Callable[[], Coroutine[None, None, None]], seconds: float
 ) -> None:
-    """Tell one kind of feedback on an event, unless it was told; returns when the log holds it.
+    """Send one kind of feedback on an event, unless it was sent before; returns when the log holds it.
 
-    Whoever goes away in between does not take the telling with them.
+    If the caller disconnects in the meantime, the feedback is still sent.
 
     Raises:
-        Problem: something else was told, or the log does not acknowledge it in time.
-        HushstreamError: the client refuses it, or the log does.
+        Problem: different feedback of this kind was sent before, or the log does not acknowledge it in time.
+        HushstreamError: the client or the log refuses it.
     """
-    known = event.told.get(kind)
+    known = event.feedback.get(kind)
     if known is None:
-        telling = asyncio.ensure_future(tell())
-        known = event.told[kind] = (said, telling)
+        sending = asyncio.ensure_future(send())
+        known = event.feedback[kind] = (content, sending)
 
-        def over(telling: asyncio.Task[None]) -> None:
-            # What failed may be told again.
-            if telling.cancelled() or telling.exception() is not None:
-                del event.told[kind]
+        def on_done(sending: asyncio.Task[None]) -> None:
+            # After a failure the same feedback may be sent again.
+            if sending.cancelled() or sending.exception() is not None:
+                del event.feedback[kind]
             else:
-                event.told[kind] = (said, None)
+                event.feedback[kind] = (content, None)
 
-        telling.add_done_callback(over)
-    if known[0] != said:
+        sending.add_done_callback(on_done)
+    if known[0] != content:
         raise Problem("feedback-conflict")
     if known[1] is not None:
         await in_time(known[1], seconds)
@@ -61,10 +61,10 @@ T = TypeVar("T")
 
 
 async def in_time(asked: asyncio.Task[T] | Coroutine[Any, Any, T], seconds: float, late: str = "log-unavailable") -> T:
-    """Wait for the log; what was begun goes on when the time is up, and when whoever waits goes away.
+    """Wait for a task of the log; the task goes on after the timeout, and after the caller has disconnected.
 
     Raises:
-        Problem: it does not end in time; its code is ``late``.
+        Problem: the task does not end in time; the code is ``late``.
     """
     asking = asyncio.ensure_future(asked)
     asking.add_done_callback(_known)
@@ -76,4 +76,4 @@ async def in_time(asked: asyncio.Task[T] | Coroutine[Any, Any, T], seconds: floa
 
 def _known(asking: asyncio.Future[Any]) -> None:
     if not asking.cancelled():
-        asking.exception()  # Known to be there, also when nobody waits any more.
+        asking.exception()  # mark the exception as retrieved, as nobody may be waiting any more

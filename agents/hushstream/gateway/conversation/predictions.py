@@ -11,7 +11,7 @@ from hushstream.client import BadContext, RecordClient
 from hushstream.client.logs.event_log import EventLog
 from hushstream.engine.declare.declaration import System
 from hushstream.gateway.conversation.calls import Answered, Answers, Asked, Call, EventId, Taken, User
-from hushstream.gateway.conversation.feedback import in_time, logged_event, tell_once
+from hushstream.gateway.conversation.feedback import in_time, log_once, logged_event
 from hushstream.gateway.conversation.remembered import Remembered
 from hushstream.gateway.problems import Problem
 from hushstream.gateway.settings import GatewaySettings
@@ -91,7 +91,7 @@ LABEL = Call(
     LabelTold,
     Taken,
     ("unknown-event", "event-conflict", "feedback-conflict", "not-logged", "bad-record", "log-unavailable"),
-    tells=True,
+    is_feedback=True,
 )
 
 _TAKEN = Taken(logged=True)
@@ -104,7 +104,7 @@ class PredictionAnswers(Answers):
     _client: RecordClient
 
     def __init__(self, log: EventLog, system: System, settings: GatewaySettings, schema_generation: int) -> None:
-        """Over a log of the deployment."""
+        """Answer over a log of the deployment."""
         rules: RecordRules = system.requests
         self._rules = rules
         self._client = RecordClient(log, *rules, schema_generation=schema_generation)
@@ -137,12 +137,12 @@ class PredictionAnswers(Answers):
         self._check_node(asked.node)
         said = (tuple(asked.indices), tuple(asked.values), repr(sorted((asked.record or {}).items())))
         request = hash((asked.user, asked.node, *said))
-        event = self._remembered.asked(asked.event_id, asked.user, request)
+        event = self._remembered.event(asked.event_id, asked.user, request)
         if event.logged:
             known: PredictionAnswered = event.answer[1]
             return known
         try:
-            with self._remembered.asking(asked.event_id, event):
+            with self._remembered.awaiting_answer(asked.event_id, event):
                 given = (asked.indices, asked.values) if asked.record is None else (asked.record,)
                 asking = self._client.predict(asked.event_id, asked.user, asked.node, *given, timeout=self._seconds)
                 found = await in_time(asking, self._seconds, "no-answer")
@@ -154,24 +154,24 @@ class PredictionAnswers(Answers):
         event.answer, event.logged = (asked.node, answered), True
         return answered
 
-    async def label(self, told: LabelTold) -> Taken:
+    async def label(self, body: LabelTold) -> Taken:
         """Answer `LABEL`."""
-        event = self._remembered.of(told.event_id)
+        event = self._remembered.of(body.event_id)
         if event is None:
-            if told.user is None or told.node is None:
+            if body.user is None or body.node is None:
                 raise Problem("unknown-event")
-            self._check_node(told.node)
-            await in_time(self._client.label(told.event_id, told.user, told.node, told.label), self._seconds)
+            self._check_node(body.node)
+            await in_time(self._client.label(body.event_id, body.user, body.node, body.label), self._seconds)
             return _TAKEN
-        known = logged_event(event, told.user)
+        known = logged_event(event, body.user)
         node = known.answer[0]
-        if told.node is not None and told.node != node:
+        if body.node is not None and body.node != node:
             raise Problem("event-conflict")
-        await tell_once(
+        await log_once(
             known,
             "label",
-            told.label,
-            lambda: self._client.label(told.event_id, known.user, node, told.label),
+            body.label,
+            lambda: self._client.label(body.event_id, known.user, node, body.label),
             self._seconds,
         )
         return _TAKEN

@@ -63,7 +63,7 @@ RATE = Call(
     RatingsTold,
     Taken,
     ("bad-ratings", "unknown-item", "log-unavailable"),
-    tells=True,
+    is_feedback=True,
 )
 PREDICT = Call(
     "predict",
@@ -82,13 +82,13 @@ class RatingAnswers(Answers):
     _client: RatingClient
 
     def __init__(self, log: EventLog, system: System, settings: GatewaySettings, schema_generation: int) -> None:
-        """Over a log of the deployment."""
+        """Answer over a log of the deployment."""
         config: BgtConfig = system.requests
         self._config = config
         self._client = RatingClient(log, config, schema_generation=schema_generation)
         self._remembered = Remembered(settings.wait_for(system), settings.remembered_events)
         self._seconds = settings.answer_seconds
-        self._asking: dict[str, asyncio.Task[Predicted]] = {}
+        self._predictions: dict[str, asyncio.Task[Predicted]] = {}
         self._by_call = {RATE: self.rate, PREDICT: self.predict}
 
     def items(self) -> list[dict[str, Any]]:
@@ -103,21 +103,21 @@ class RatingAnswers(Answers):
             "remembered_seconds": self._remembered.wait_seconds,
         }
 
-    async def rate(self, told: RatingsTold) -> Taken:
+    async def rate(self, feedback: RatingsTold) -> Taken:
         """Answer `RATE`."""
-        self._check_items(told.items)
-        await in_time(self._client.rate(told.user, told.items, told.ratings), self._seconds)
+        self._check_items(feedback.items)
+        await in_time(self._client.rate(feedback.user, feedback.items, feedback.ratings), self._seconds)
         return Taken(logged=True)
 
     async def predict(self, asked: RatingsAsked) -> RatingsAnswered:
         """Answer `PREDICT`."""
         self._check_items(asked.items)
         request = hash((asked.user, tuple(asked.items)))
-        event = self._remembered.asked(asked.event_id, asked.user, request)
+        event = self._remembered.event(asked.event_id, asked.user, request)
         if event.logged:
             known: RatingsAnswered = event.answer
             return known
-        with self._remembered.asking(asked.event_id, event, BadRatings):
+        with self._remembered.awaiting_answer(asked.event_id, event, BadRatings):
             found = await in_time(self._asked(asked), self._seconds, "no-answer")
         answered = RatingsAnswered(
             event_id=asked.event_id, values=found.values.tolist(), model_version=found.model_version, logged=True
@@ -126,15 +126,15 @@ class RatingAnswers(Answers):
         return answered
 
     def _asked(self, asked: RatingsAsked) -> asyncio.Task[Predicted]:
-        """The question, which several requests may wait for: the client takes each once at a time."""
-        asking = self._asking.get(asked.event_id)
+        """The task that predicts for a request. Equal requests share it: the client takes each only once at a time."""
+        asking = self._predictions.get(asked.event_id)
         if asking is None:
             asking = asyncio.ensure_future(
                 self._client.predict(asked.event_id, asked.user, asked.items, timeout=self._seconds)
             )
-            self._asking[asked.event_id] = asking
+            self._predictions[asked.event_id] = asking
 
-            asking.add_done_callback(lambda _: self._asking.pop(asked.event_id))
+            asking.add_done_callback(lambda _: self._predictions.pop(asked.event_id))
         return asking
 
     def _check_items(self, items: list[int]) -> None:

@@ -1,8 +1,8 @@
-"""What a gateway remembers of the events that it answered: a repeat gets the same answer, and feedback finds its user.
+"""Remembers the events that a gateway answered: a repeat gets the same answer, and feedback finds its user.
 
-It is a convenience of one process and no state of the deployment: the log knows each event, and learners count the
-first feedback of each kind. A gateway that is started again has forgotten all; feedback that names user and item is
-taken all the same.
+This is a convenience of one process, and no state of the deployment: the log knows each event, and learners count the
+first feedback of each kind. After a restart the gateway has forgotten all events; it still accepts feedback that names
+user and item.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class Event:
     """One event.
 
     Attributes:
-        user: whose it is.
-        request: stands for what was asked: equal for equal requests.
-        expires: when it is forgotten, in seconds on the clock.
-        answer: what was answered; None while nothing is.
+        user: the user of the event.
+        request: a value that is equal for equal requests.
+        expires: when the event is forgotten, in seconds on the clock.
+        answer: the answer; None while there is none.
         logged: whether the answer is in the log.
-        told: feedback by its kind: what was said, and the call that says it, None once the log has it.
-        slate: all answers of an event that has several in an order, once all of them are in the log.
+        feedback: the feedback by kind: its content, and the task that sends it (None when the log has it).
+        slate: the ordered answers of an event that has several, when all of them are in the log.
     """
 
     user: str
@@ -39,23 +39,23 @@ class Event:
     expires: float
     answer: Any = None
     logged: bool = False
-    told: dict[str, tuple[Hashable, asyncio.Task[None] | None]] = field(default_factory=dict)
+    feedback: dict[str, tuple[Hashable, asyncio.Task[None] | None]] = field(default_factory=dict)
     slate: tuple[Any, ...] | None = None
 
 
 class Remembered:
-    """Events over the wait for their feedback, and no more than so many; the oldest go first.
+    """Keeps events while their feedback may come, up to a number of events; the oldest are dropped first.
 
     Attributes:
         wait_seconds: how long an event is remembered.
     """
 
     def __init__(self, wait_seconds: float, most: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """Remember nothing yet."""
+        """Begin without events; keep at most ``most`` of them."""
         self.wait_seconds = wait_seconds
         self._most = most
         self._clock = clock
-        # Unlike a dict, it finds its oldest entry at once, however many before it have gone.
+        # Unlike a dict, it finds its oldest entry quickly even after many earlier ones were deleted.
         self._events: OrderedDict[str, Event] = OrderedDict()
 
     def __len__(self) -> int:
@@ -63,18 +63,18 @@ class Remembered:
         return len(self._events)
 
     def of(self, event_id: str) -> Event | None:
-        """An event that is remembered."""
+        """A remembered event; None if it is unknown or has expired."""
         found = self._events.get(event_id)
         if found is not None and found.expires <= self._clock():
             del self._events[event_id]
             return None
         return found
 
-    def asked(self, event_id: str, user: str, request: Hashable) -> Event:
-        """The event of a request: known, where the same was asked before, else begun.
+    def event(self, event_id: str, user: str, request: Hashable) -> Event:
+        """The event of a request: the remembered one if the same request came before, otherwise a new one.
 
         Raises:
-            Problem: the id stands for another request.
+            Problem: the id was used for another request.
         """
         event = self.of(event_id)
         if event is None:
@@ -83,29 +83,29 @@ class Remembered:
             raise Problem("event-conflict")
         return event
 
-    def asking(self, event_id: str, event: Event, *refusals: type[HushstreamError]) -> _Asking:
-        """Within it the log is asked; of what is refused nothing is decided, so its id is free for another request.
+    def awaiting_answer(self, event_id: str, event: Event, *refusals: type[HushstreamError]) -> _AwaitingAnswer:
+        """A context manager around the client's call: after a refusal the id is free for another request.
 
         Args:
-            event_id, event: what is asked under.
-            refusals: errors that refuse, beside those of every client.
+            event_id, event: the event of the request.
+            refusals: further error types that mean a refusal, besides those of every client.
         """
-        return _Asking(self, event_id, event, (RequestRefused, LogBusy, *refusals))
+        return _AwaitingAnswer(self, event_id, event, (RequestRefused, LogBusy, *refusals))
 
     def begin(self, event_id: str, user: str, request: Hashable) -> Event:
-        """Remember that something is asked under this id, which none is remembered of."""
+        """Remember a new event under an id that is not remembered."""
         now = self._clock()
         begun = self._events[event_id] = Event(user, request, now + self.wait_seconds)
         self._drop_old(now)
         return begun
 
     def forget(self, event_id: str, event: Event) -> None:
-        """Nothing came of it: the id is free for another request."""
+        """Forget an event without an answer, so that its id is free for another request."""
         if self._events.get(event_id) is event:
             del self._events[event_id]
 
     def _drop_old(self, now: float) -> None:
-        """From the oldest on; events begin in the order of the clock."""
+        """Drop expired and surplus events, the oldest first; they are in the order of the clock."""
         while self._events:
             oldest = next(iter(self._events.values()))
             if oldest.expires > now and len(self._events) <= self._most:
@@ -113,8 +113,8 @@ class Remembered:
             self._events.popitem(last=False)
 
 
-class _Asking:
-    """See `Remembered.asking`."""
+class _AwaitingAnswer:
+    """See `Remembered.awaiting_answer`."""
 
     __slots__ = ("_event", "_event_id", "_refused", "_remembered")
 
@@ -124,7 +124,7 @@ class _Asking:
         self._remembered, self._event_id, self._event, self._refused = remembered, event_id, event, refused
 
     def __enter__(self) -> None:
-        """Nothing is done before."""
+        """Do nothing."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -1,8 +1,8 @@
-"""What a request calls a context and an item, as the client's arguments: the one place where the two meet.
+"""Translates contexts and items of requests into the client's arguments.
 
-A context is the vector that the deployment's configuration asks for, or the values of its declared features by name;
-an item is the number of an arm, or its id where items have names. The types below are in the OpenAPI document as they
-stand here, and the calls hold nothing else of contexts and items.
+A context is the vector that the deployment's configuration requires, or the values of its declared features by name. An
+item is the number of an arm, or its id if items have names. The OpenAPI document contains the types below unchanged,
+and no other module of the calls knows anything about contexts and items.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _form(context: Any) -> str:
 
 
 FORMS = frozenset({"numbers", "values"})
-"""What a fault's place names behind `context`, and a request does not."""
+"""Names of alternatives that pydantic adds after `context` to the place of a fault; they are not in the request."""
 
 Context: TypeAlias = Annotated[
     Annotated[Numbers, Tag("numbers")] | Annotated[Values, Tag("values")], Discriminator(_form)
@@ -63,19 +63,19 @@ Items: TypeAlias = Annotated[
 
 
 class Translation:
-    """Between the words of a request and the arguments of a client of decisions."""
+    """Translates between requests and the arguments of a client of decisions."""
 
     def __init__(self, rules: ContextRules, catalogue: Catalogue | None = None) -> None:
-        """Of one deployment; with its catalogue, where items have names."""
+        """Translate for one deployment, with its catalogue if items have names."""
         self._rules = rules
         self._catalogue = catalogue if catalogue is not None and catalogue.named else None
 
     def situation(self, context: Context) -> tuple[Context, bytes]:
-        """A context as `hushstream.client.Client.decide` takes it, and bytes that stand for it.
+        """A context for `hushstream.client.Client.decide`, and bytes that are equal for equal contexts.
 
         Raises:
-            BadContext: it is no vector of finite numbers, or no values of declared features. What is said of items by
-                their ids is left to the client, which knows them.
+            BadContext: the context is neither a vector of finite numbers nor values of declared features. Features of
+                items, by their ids, are checked by the client, which knows the items.
         """
         if isinstance(context, dict) and self._rules.item_numbers is not None:
             return context, repr(sorted(context.items())).encode()
@@ -84,7 +84,7 @@ class Translation:
         return context, packed_of(context)
 
     def arm(self, item: Item) -> int | str:
-        """An item as a client takes it: whether an id is in the catalogue the client tells.
+        """The client's argument for an item; the client checks whether an id is in the catalogue.
 
         Raises:
             Problem: there is no such item.
@@ -97,16 +97,16 @@ class Translation:
         return item
 
     def eligible(self, items: Items | None, context: Context) -> Sequence[Any] | None:
-        """The items that may be shown as a client takes them: those that are asked for, else those of the context.
+        """The client's argument for the items that may be shown: those of the request, otherwise those of the context.
 
-        None for all. Raises as `arms`.
+        None means all. Raises as `arms`.
         """
         if items is None and isinstance(context, dict) and self._rules.item_numbers is not None:
             return self.arms(list(context))
         return self.arms(items)
 
     def arms(self, items: Items | None) -> Sequence[Any] | None:
-        """The items that may be shown as a client takes them; None for all.
+        """The client's argument for a list of items; None means all.
 
         Raises:
             Problem: one of them does not exist.
@@ -126,7 +126,7 @@ class Translation:
         ]
 
     def schema(self) -> dict[str, Any]:
-        """What a context must be."""
+        """The required form of a context, for ``GET /v1/schema``."""
         if self._rules.features is not None:
             return {"context": {"features": self._rules.features.plain, "expected": self._rules.expected}}
         if self._catalogue is not None:

@@ -22,7 +22,7 @@ class DeviceCall:
         problems: codes that it may be answered with.
     """
 
-    tells: ClassVar[bool] = False
+    is_feedback: ClassVar[bool] = False
     name: str
     method: str
     summary: str

@@ -1,4 +1,4 @@
-"""Bodies of the retired protocol, as its public clients send and read them; keys that it does not know are ignored."""
+"""The bodies of the retired protocol, as its public clients send and read them; unknown keys are ignored."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Action(_Body):
 
 
 class Ranked(_Body):
-    """What both forms of rank ask."""
+    """The keys of both forms of rank."""
 
     actions: list[Action] = Field(min_length=1, max_length=MOST_ACTIONS)
     context_features: Features | None = None
@@ -59,7 +59,7 @@ class Ranked(_Body):
 
     @property
     def ids(self) -> list[str]:
-        """Of the actions, in their order."""
+        """The ids of the actions, in their order."""
         return [action.id for action in self.actions]
 
 
@@ -139,7 +139,7 @@ _AS_BAD_REQUEST = frozenset({400, 409, 422})
 
 
 def refusal(problem: Problem) -> tuple[int, bytes]:
-    """A problem in the protocol's form: its status, and an error that holds our code as the inner one."""
+    """A problem in the protocol's form: the status, and an error that contains our code as the inner code."""
     found = problem.document()
     status = 400 if found["status"] in _AS_BAD_REQUEST else int(found["status"])
     code = _CODES.get(status, "BadRequest" if status < 500 else "InternalServerError")

@@ -1,7 +1,7 @@
-"""The retired personaliser's calls: rank, reward, activate and their multi-slot forms, over the calls of decisions.
+"""Answers the retired personaliser's calls (rank, reward, activate, and their multi-slot forms) by decisions.
 
-Each rank is a slate of the deployment (`RANK`), under the same event id; each slot of a multi-slot rank is one of its
-own, of one position, decided in the order of the slots. An activation says that the item was shown.
+Each rank becomes a slate of the deployment (`RANK`) with the same event id. Each slot of a multi-slot rank becomes its
+own slate with one position, in the order of the slots. An activation says that the item was shown.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
 PREFIX = "/personalizer/"
 KEY_HEADER = "Ocp-Apim-Subscription-Key"
 _VERSION = "v1.0"
-"""Stands in the paths of one public client, and not in those of the other, which says its version in the query."""
+"""One public client has this in its paths; the other one sends the version in the query."""
 
 
 class Reply(NamedTuple):
-    """What a call is answered with.
+    """The answer to a call.
 
     Attributes:
-        status: of HTTP.
-        body: JSON; None where there is none.
-        logged: of each decision in it, whether the log holds it.
+        status: the HTTP status.
+        body: JSON; None if there is no body.
+        logged: for each decision in it, whether the log holds it.
     """
 
     status: int
@@ -63,10 +63,10 @@ class _Page:
     """A multi-slot event.
 
     Attributes:
-        slots: their ids, in order.
+        slots: the ids of the slots, in order.
         shows: the action of each slot that has one.
-        logged: slots whose action is in the log, and so stays.
-        filling: held while slots are decided: the same request may come twice at once.
+        logged: the slots whose action is in the log, and does not change any more.
+        filling: a lock that is held while slots are decided, as the same request may come twice at once.
     """
 
     slots: tuple[str, ...]
@@ -80,33 +80,33 @@ class Route:
     """A call of the protocol.
 
     Attributes:
-        name: in metrics.
-        body: what is POSTed; None where a body means nothing.
-        tells: whether it is feedback.
-        reply: answers the body.
+        name: the name in metrics.
+        body: the model of the body; None if the call has no body.
+        is_feedback: whether it is feedback.
+        reply: the function that answers the body.
     """
 
     name: str
     body: type[BaseModel] | None
-    tells: bool
+    is_feedback: bool
     reply: Callable[[Any], Awaitable[Reply]]
 
 
 class PersonalizerCalls:
-    """Answers the calls over those of decisions."""
+    """Answers the calls of the protocol by calls of decisions."""
 
     def __init__(self, settings: PersonalizerSettings, answers: Any, rules: Any, most_events: int) -> None:
-        """Over the decisions of one deployment.
+        """Answer for one deployment.
 
         Args:
             settings: how requests are read.
-            answers: `DecisionAnswers`.
-            rules: `ContextRules`.
-            most_events: the most multi-slot events that are remembered.
+            answers: the deployment's `DecisionAnswers`.
+            rules: the deployment's `ContextRules`.
+            most_events: how many multi-slot events are remembered at most.
 
         Raises:
-            ConfigurationError: the deployment decides nothing, has no features and items by name, or says of users and
-                items something else than the settings.
+            ConfigurationError: the deployment makes no decisions, has no features or items by name, or contradicts the
+                settings about users and items.
         """
         if not isinstance(answers, DecisionAnswers) or not isinstance(rules, ContextRules) or rules.features is None:
             raise ConfigurationError("personalizer: expected a deployment that decides, with features by name")
@@ -129,7 +129,7 @@ class PersonalizerCalls:
         self._slots = Remembered(answers.schema()["remembered_seconds"], most_events)
 
     def route(self, raw_path: str) -> Route | None:
-        """The call at a path as it stands in the request line; None where there is none."""
+        """The call for a path of the request line; None if there is none."""
         parts = raw_path.partition("?")[0].removeprefix(PREFIX).split("/")
         if parts[0] == _VERSION:
             parts = parts[1:]
@@ -169,8 +169,8 @@ class PersonalizerCalls:
         answer = {"ranking": ranking, "eventId": event_id, "rewardActionId": first.item}
         return Reply(201, json.dumps(answer).encode(), tuple(one.logged for one in found.ranked))
 
-    async def _reward(self, event_id: str, told: bodies.RewardTold) -> Reply:
-        await self._tell(event_id, told.value)
+    async def _reward(self, event_id: str, feedback: bodies.RewardTold) -> Reply:
+        await self._log_feedback(event_id, feedback.value)
         return NOTHING
 
     async def _activate(self, event_id: str, _: None) -> Reply:
@@ -182,7 +182,7 @@ class PersonalizerCalls:
     async def _rank_slots(self, asked: bodies.MultiSlotAsked) -> Reply:
         event_id = asked.event_id or str(uuid.uuid4())
         user = self._user(event_id, RequestFeatures(asked.context_features or ()))
-        event = self._slots.asked(event_id, user, hash(asked.model_dump_json(exclude={"event_id", "defer_activation"})))
+        event = self._slots.event(event_id, user, hash(asked.model_dump_json(exclude={"event_id", "defer_activation"})))
         if event.answer is None:
             event.answer = _Page(tuple(slot.id for slot in asked.slots))
         try:
@@ -201,7 +201,7 @@ class PersonalizerCalls:
         return Reply(201, json.dumps(answer).encode(), tuple(slot in page.logged for slot in page.slots))
 
     async def _fill(self, event_id: str, user: str, asked: bodies.MultiSlotAsked, page: _Page) -> None:
-        """Decide what each slot shows; what is in the log already stays."""
+        """Decide the action of each slot; a slot whose action is in the log keeps it."""
         context = asked.context_features or ()
         eligible = {slot.id: asked.eligible(slot) for slot in asked.slots}
         page.shows = {slot: action for slot, action in page.shows.items() if slot in page.logged}
@@ -220,11 +220,11 @@ class PersonalizerCalls:
         if not asked.defer_activation:
             await _all(self._answers.shown(ShownTold(event_id=_slot_event(event_id, slot))) for slot in page.logged)
 
-    async def _reward_slots(self, event_id: str, told: bodies.MultiSlotRewardTold) -> Reply:
+    async def _reward_slots(self, event_id: str, feedback: bodies.MultiSlotRewardTold) -> Reply:
         slots = self._slots_of(event_id)
-        if not {one.slot_id for one in told.reward} <= set(slots):
+        if not {one.slot_id for one in feedback.reward} <= set(slots):
             raise Problem("unknown-event")
-        await _all(self._tell(_slot_event(event_id, one.slot_id), one.value) for one in told.reward)
+        await _all(self._log_feedback(_slot_event(event_id, one.slot_id), one.value) for one in feedback.reward)
         return NOTHING
 
     async def _activate_slots(self, event_id: str, _: None) -> Reply:
@@ -242,7 +242,7 @@ class PersonalizerCalls:
     # Both.
 
     async def _offer(self, asked: bodies.Ranked) -> None:
-        """Where actions become items: make an item of each that is none, with the declared ones of its features."""
+        """If the settings allow it, make each unknown action an item, with those of its features that are declared."""
         if not self._settings.auto_items:
             return
         for action in asked.actions:
@@ -259,10 +259,10 @@ class PersonalizerCalls:
         baseline: Sequence[str],
         positions: int,
     ) -> RankAnswered:
-        """The slate of an event.
+        """Decide the slate of an event.
 
         Raises:
-            Problem: an action is no item, or the event was decided before, for other actions.
+            Problem: an action is no item, or the event was decided before for other actions.
         """
         values = {name: value for name in self._declared if (value := features.value(name)) is not None}
         asked = RankAsked(
@@ -275,7 +275,7 @@ class PersonalizerCalls:
         )
         return await self._answers.rank(asked)
 
-    async def _tell(self, event_id: str, value: float) -> None:
+    async def _log_feedback(self, event_id: str, value: float) -> None:
         lowest = self._settings.lowest_reward
         if value < lowest:
             raise Problem("bad-reward", f"value: expected a number from {lowest} to 1, got another")
@@ -283,10 +283,10 @@ class PersonalizerCalls:
         await self._answers.reward(RewardTold(event_id=_known_form(event_id), reward=reward))
 
     def _user(self, event_id: str, features: RequestFeatures) -> str:
-        """Who asks.
+        """The user of a request.
 
         Raises:
-            Problem: the feature that says it is absent, or no text or whole number.
+            Problem: the feature that names the user is missing, or is neither text nor a whole number.
         """
         name = self._settings.user_feature
         if name is None:
@@ -300,18 +300,18 @@ class PersonalizerCalls:
         return user
 
 
-async def _all(telling: Iterable[Awaitable[Any]]) -> None:
-    """Tell all of it, then say what failed first: the rest is told all the same, and may be told again."""
-    for outcome in await asyncio.gather(*telling, return_exceptions=True):
+async def _all(sending: Iterable[Awaitable[Any]]) -> None:
+    """Send all feedback, then raise the first error: the rest is sent anyway, and all of it may be sent again."""
+    for outcome in await asyncio.gather(*sending, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome
 
 
 def _known_form(event_id: str) -> str:
-    """An event id of a path; one that no event can have is unknown.
+    """Check an event id of a path; an id that no event can have is unknown.
 
     Raises:
-        Problem: it is none.
+        Problem: no event can have this id.
     """
     if id_fault(event_id) is not None:
         raise Problem("unknown-event")
@@ -319,7 +319,7 @@ def _known_form(event_id: str) -> str:
 
 
 def _slot_event(event_id: str, slot: str) -> str:
-    """The event of one slot: a digest, as both names together may be longer than an event id."""
+    """The event id of one slot: a digest, because both names together may be too long for an event id."""
     digest = hashlib.blake2b(digest_size=16, person=b"hushstream slot")
     for name in (event_id, slot):
         text = name.encode()
@@ -328,18 +328,18 @@ def _slot_event(event_id: str, slot: str) -> str:
 
 
 def _in_order(actions: Sequence[str], eligible: frozenset[str], slate: Sequence[str]) -> list[str]:
-    """The slate before all others that may be shown; those that are excluded stay where they stood."""
+    """The slate first, then the other eligible actions; excluded actions keep their positions."""
     others = iter([*slate, *(action for action in actions if action in eligible and action not in slate)])
     return [next(others) if action in eligible else action for action in actions]
 
 
 def _names_of(schema: FeatureSchema) -> Sequence[str]:
-    """Of what an application gives the values of."""
+    """The names of the features whose values an application sends."""
     return schema.layout.names or ()
 
 
 def _probability(is_chosen: bool, is_eligible: bool, propensity: float | None) -> Mapping[str, float]:
-    """What is known of an action's probability: that of the chosen one, and 0 of what could not be shown instead."""
+    """The known probability of an action: that of the chosen one, and 0 for one that could not be shown."""
     if not is_eligible:
         return {"probability": 0.0}
     if propensity is None:
@@ -350,12 +350,12 @@ def _probability(is_chosen: bool, is_eligible: bool, propensity: float | None) -
 
 
 def still_fits(action: str, rest: Sequence[Collection[str]], taken: Collection[str]) -> bool:
-    """Whether each of the remaining slots can have an action of its own once this one is taken.
+    """Whether each of the remaining slots can still get a different action if this one is taken.
 
     Args:
-        action: what the current slot would show.
+        action: the action that the current slot would show.
         rest: the actions that each later slot may show.
-        taken: actions that earlier slots show.
+        taken: the actions that earlier slots show.
     """
     gone = {action, *taken}
     holds: dict[str, int] = {}
@@ -381,15 +381,15 @@ DEEPEST = 8
 class RequestFeatures:
     """Values of a request by path: `age` in `{"User": {"age": 31}}` is at `User.age`.
 
-    A name is a path, or the last part of just one. A value that is said later stands in place of an earlier one at the
-    same path: a slot's features stand in place of the context's.
+    A name is a path, or the last part of exactly one path. A later value replaces an earlier one at the same path, so a
+    slot's features override the context's.
     """
 
     def __init__(self, features: Iterable[Mapping[str, Any]]) -> None:
         """Read dictionaries, one after another.
 
         Raises:
-            Problem: they hold too many values, or lie too deep in one another.
+            Problem: they have too many values, or are nested too deeply.
         """
         self._by_path: dict[tuple[str, ...], Any] = {}
         for one in features:
@@ -399,10 +399,10 @@ class RequestFeatures:
             self._by_last.setdefault(path[-1], []).append(path)
 
     def value(self, name: str) -> Any:
-        """What stands under a name; None where nothing does.
+        """The value of a name; None if there is none.
 
         Raises:
-            Problem: the name is the last part of several paths, and is none.
+            Problem: the name is no path itself, but the last part of several paths.
         """
         path = tuple(name.split("."))
         for exact in (path, (name,)):

@@ -1,1 +1,1 @@
-"""Who may read and write which topic: rules, what the broker enforces, duties."""
+"""Access rules: who may read and write which topic, what the broker enforces, and duties beside the roles."""

@@ -1,15 +1,15 @@
 """Which principal may do what: derived from the topic declarations, and compared with what a broker enforces.
 
-Each role gets what it is declared to do and its code in this system does, and nothing else: Write where it is a
-writer, Read where it is a reader (a journal's role is both), DescribeConfigs on the same topics (a worker compares
-them with their declaration before it starts), and Read on its own consumer group. Both rights carry Describe.
+Each role gets the rights that its declaration names and its code uses, and no others. It gets Write on the topics that
+it writes, Read on those that it reads (both on its journal), DescribeConfigs on the same topics (a worker compares them
+with their declaration before it starts), and Read on its own consumer group. Read and Write include Describe.
 Idempotent production needs no rule of its own since Kafka 3.0: Write on any topic carries it (KIP-679). The operator
 may look at the settings of every topic, so that ``hushstream topics check --no-acls`` runs under its name (listing
 access rules is a right on the whole cluster, and the administrator's); reading stays as declared. Each zone's dead
 letters have a reader of their own (``letters-ZONE``), who reads nothing else: what was refused follows from content,
 so no account sees it of two zones.
 
-Whoever requeues, verifies or exports is named for it, or nobody may (`hushstream.ops.access.grants`).
+Nobody may requeue, verify or export unless the operator names a principal for it (`hushstream.ops.access.grants`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hushstream.schemas.topics import CLIENT, OPERATOR, Topic, common_name, phys
 from hushstream.systems.catalogue import kinds
 
 ADMINISTRATOR = "administrator"
-"""Whose rights are not compared: whoever creates topics and rules must be allowed more than any role."""
+"""The account whose rights are not compared: it creates topics and rules, so it needs more rights than any role."""
 
 Kind = Literal["topic", "group"]
 
@@ -66,7 +66,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Enforced:
-    """A rule as a broker holds it; ``operation`` may be All, ``name`` may be * or (``prefixed``) a beginning."""
+    """A rule that the broker enforces; ``operation`` may be All, ``name`` may be * or, if ``prefixed``, a prefix."""
 
     principal: str
     kind: str
@@ -77,15 +77,15 @@ class Enforced:
     allows: bool = True
 
     def covers(self, kind: Kind, name: str) -> bool:
-        """Whether it speaks of this topic or group."""
+        """Whether the rule applies to this topic or group."""
         fits = name.startswith(self.name) if self.prefixed else self.name in ("*", name)
         return kind == self.kind and fits
 
     def carries(self, operation: str) -> bool:
-        """Whether it is about this operation, by name or by what its own carries."""
+        """Whether the rule decides this operation: it names the operation, or one that includes it."""
         if self.operation in ("All", operation):
             return True
-        # A denied Read denies no Describe.
+        # A rule that denies Read does not deny Describe.
         return self.allows and operation in _CARRIED.get(self.operation, frozenset())
 
     def __str__(self) -> str:
@@ -98,7 +98,7 @@ class Enforced:
 
 @dataclass(frozen=True, slots=True)
 class AccessDifference:
-    """An access rule that is missing, or one that gives or takes what the declaration does not."""
+    """An access rule that is missing, or one that grants or denies more than the declaration does."""
 
     what: Literal["missing", "excess", "denied"]
     rule: str
@@ -119,10 +119,10 @@ class AccessDifference:
 
 @dataclass(frozen=True, slots=True)
 class Principals:
-    """Who runs each role, as the broker names them, who has which duty (`hushstream.ops.access.grants`), who
-    administers.
+    """The broker's names (principals) of the accounts that run roles, have duties, or administer the cluster.
 
-    Where each party of a deployment has workers of its own, ``learner.alpha`` is the account of one party's.
+    `hushstream.ops.access.grants` lists the duties. If each party of a deployment has workers of its own,
+    ``learner.alpha`` is the account of party alpha's learners.
     """
 
     by_role: Mapping[str, str]
@@ -131,7 +131,7 @@ class Principals:
 
     @classmethod
     def of(cls, texts: Sequence[str] = ()) -> Principals:
-        """From ``ROLE=PRINCIPAL`` texts; a role that is not named is run by ``User:ROLE``, a duty is nobody's.
+        """Read ``ROLE=PRINCIPAL`` texts. A role that is not named is run by ``User:ROLE``; a duty is given to nobody.
 
         Raises:
             HushstreamError: an unknown role, no principal, or one principal for two roles.
@@ -163,21 +163,21 @@ class Principals:
         return cls(by_role, frozenset(administrators), duties)
 
     def of_role(self, role: str) -> str:
-        """Who runs a role, or reads or writes beside the roles."""
+        """The principal that runs a role, or that reads or writes besides the roles."""
         return self.by_role.get(role, f"User:{role}")
 
 
 def rules_of(system: System, prefix: str, principals: Principals) -> tuple[Rule, ...]:
-    """Every right that a deployment needs, and no other.
+    """Derive the rights that a deployment needs.
 
     Args:
         system: the deployment.
-        prefix: of its topics.
+        prefix: the prefix of its topics' names.
         principals: who runs the roles.
 
     Raises:
-        HushstreamError: the code of a role does what is not declared; one principal stands for two accounts; or
-            somebody is named for a duty that the deployment does not have.
+        HushstreamError: the code of a role uses a topic that the declaration does not allow; one principal is named for
+            two accounts; or a principal is named for a duty that the deployment does not have.
     """
     _require_apart(system, principals)
     rules = set()
@@ -211,26 +211,26 @@ def _require_apart(system: System, principals: Principals) -> None:
 
 
 def account_names() -> tuple[str, ...]:
-    """Everybody who may need a principal, in any system; of what each party has of its own, without the party."""
+    """The accounts that may need a principal, in any system; accounts of parties are named without the party."""
     named = [role.name for kind in kinds().values() for role in kind.roles]
     readers_alone = [topic.reader for kind in kinds().values() for topic in kind.topics if topic.reader is not None]
     return tuple(dict.fromkeys((CLIENT, *named, OPERATOR, *readers_alone)))
 
 
 def accounts_of(system: System) -> tuple[str, ...]:
-    """Who needs a principal by every deployment of this shape: its roles, and who has rights beside the workers."""
+    """The accounts that need a principal in this deployment: its roles, and those with rights besides the workers."""
     return (*system.role_names, *beside_workers(system))
 
 
 def missing(wanted: Collection[Rule], enforced: Collection[Enforced]) -> tuple[Rule, ...]:
-    """The rights that no rule gives."""
+    """The rights that no enforced rule grants."""
     return tuple(rule for rule in wanted if not any(one.allows and _speaks(one, rule) for one in enforced))
 
 
 def access_differences(
     wanted: Collection[Rule], enforced: Collection[Enforced], administrators: Collection[str]
 ) -> tuple[AccessDifference, ...]:
-    """Rights that no rule gives, rules that take one away, and rules that give what nobody declared."""
+    """List rights that no rule grants, rules that deny one, and rules that grant more than declared."""
     found = [AccessDifference("missing", str(rule)) for rule in missing(wanted, enforced)]
     places = sorted({(rule.kind, rule.name) for rule in wanted})
     for one in enforced:
@@ -242,7 +242,7 @@ def access_differences(
 
 
 def _used(system: System, role: Role) -> Mapping[str, set[Operation]]:
-    """What the workers of a role do with each topic."""
+    """The operations that the workers of a role use, by topic."""
     found: dict[str, set[Operation]] = {}
     for topic, numbers in operations_of(role_topics(role, system)).items():
         found[topic] = {_OPERATIONS[number] for number in numbers}
@@ -265,7 +265,7 @@ def _declared(topic: Topic, who: str, system: System) -> set[Operation]:
 
 
 def _speaks(one: Enforced, rule: Rule) -> bool:
-    """Whether an enforced rule decides this right; one for a single host gives it nowhere else, but may take it."""
+    """Whether an enforced rule decides this right. A rule for one host can deny the right, but does not grant it."""
     named = one.principal in (rule.principal, _EVERYBODY)
     hosts = one.host == "*" or not one.allows
     return named and hosts and one.covers(rule.kind, rule.name) and one.carries(rule.operation)

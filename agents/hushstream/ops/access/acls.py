@@ -1,7 +1,7 @@
 """Access rules on a broker: what is missing, creating it, and what differs from the declaration.
 
-Nothing here removes a rule: one that gives too much is reported, with how to remove it. A broker without an
-authorizer (the embedded one, or Apache Kafka as it comes) enforces nothing; that is told apart as None.
+Nothing here removes a rule: a rule that grants too much is reported, with the command that removes it. A broker without
+an authorizer (the embedded one, or Apache Kafka by default) enforces nothing; then the functions return None.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ async def enforced_async(connection: Connection) -> tuple[Enforced, ...] | None:
     """Every rule on topics and groups; None when the broker has no authorizer.
 
     Raises:
-        AccessDenied: the rules may not be listed.
+        AccessDenied: the broker does not allow this account to list rules.
         BrokerUnreachable, BrokerRefused: see `hushstream.ops.connection.client_errors`.
     """
     async with connection.admin("list access rules") as admin:
@@ -52,16 +52,16 @@ async def enforced_async(connection: Connection) -> tuple[Enforced, ...] | None:
 
 
 async def plan_async(connection: Connection, system: System, principals: Principals) -> tuple[Rule, ...] | None:
-    """What must be created; None when the broker has no authorizer. Errors are those of `enforced_async`."""
+    """The rules that must be created; None if the broker has no authorizer. Errors are those of `enforced_async`."""
     found = await enforced_async(connection)
     return None if found is None else missing(rules_of(system, connection.prefix, principals), found)
 
 
 async def apply_async(connection: Connection, system: System, principals: Principals) -> tuple[Rule, ...] | None:
-    """Create what is missing, wait until it is in force, and say what was created; None without an authorizer.
+    """Create missing rules, wait until they are in force, and return them; None without an authorizer.
 
     Raises:
-        AccessDenied: rules may not be created.
+        AccessDenied: the broker does not allow this account to create rules.
         BrokerUnreachable, BrokerRefused: see `hushstream.ops.connection.client_errors`.
     """
     wanted = await plan_async(connection, system, principals)
@@ -78,18 +78,18 @@ async def create_async(connection: Connection, wanted: Collection[Rule]) -> None
         answers = await asyncio.gather(*(admin._send_request(_creation(rule)) for rule in wanted))
         for rule, answer in zip(wanted, answers, strict=True):
             _guard(f"{doing}: {rule}", *answer.creation_responses[0])
-        # The controller has them; a broker enforces them once it has read them from the metadata log.
+        # The controller has the rules now; a broker enforces them when it has read them from the metadata log.
         deadline = time.monotonic() + connection.timeout_seconds
         while late := missing(wanted, await _enforced(admin) or ()):
             if time.monotonic() > deadline:
-                raise BrokerRefused(f"{doing}: expected {late[0]} to be in force by now, it is not")
+                raise BrokerRefused(f"{doing}: expected {late[0]} to be in force by now, but it is not")
             await asyncio.sleep(_WAIT_SECONDS)
 
 
 async def check_async(
     connection: Connection, system: System, principals: Principals
 ) -> tuple[AccessDifference, ...] | None:
-    """What differs; None when the broker has no authorizer. Errors are those of `enforced_async`."""
+    """The differences from the declaration; None without an authorizer. Errors are those of `enforced_async`."""
     found = await enforced_async(connection)
     if found is None:
         return None
@@ -112,7 +112,7 @@ def check(connection: Connection, system: System, principals: Principals) -> tup
 
 
 async def _enforced(admin: AIOKafkaAdminClient) -> tuple[Enforced, ...] | None:
-    # Of all kinds and patterns: a rule on * or on a beginning speaks of the deployment's topics, too.
+    # Ask for all kinds and patterns: a rule on * or on a prefix applies to the deployment's topics, too.
     request = DescribeAclsRequest(_ANY, None, _ANY, None, None, _ANY, _ANY)
     try:
         answer = await admin._send_request(request)

@@ -1,22 +1,24 @@
-"""What somebody beside the roles may be named for, and which topics each of these duties needs; by default nobody is.
+"""The duties that the operator may give to principals besides the roles, and the topics that each duty needs.
 
-``requeue-ZONE`` puts refused records on their topics again (``hushstream dead-letters requeue``): it may read that
-zone's dead letters, and read and write what that zone's workers read. Writing to an input is much to be allowed, and a
-worker of that zone may not do it either.
+By default nobody has a duty.
 
-``verify-ROLE`` recomputes what one role published (``hushstream verify --role ROLE``), or takes it home to do so
-(``hushstream topics export --role ROLE``): it may read what that role reads and writes, marks and states among it, and
-nothing more.
+``requeue-ZONE`` puts refused records on their topics again (``hushstream dead-letters requeue``). It may read that
+zone's dead letters, and read and write the inputs of that zone's workers. Writing to an input is a strong right: not
+even a worker of that zone has it.
 
-``devices`` hands in slots that were made outside of the workers (`hushstream.client.slots`): it may write what the
-collector of slots reads, and read what is published for their makers, as far as the system says so. It may write there
-what any maker of slots may, so it is for a gateway.
+``verify-ROLE`` recomputes what one role published (``hushstream verify --role ROLE``), or exports the logs for that
+(``hushstream topics export --role ROLE``). It may read only what that role reads and writes, with marks and states.
 
-``gateway`` answers applications over HTTP (``hushstream worker gateway``): it may do what applications do, write what
-they ask and tell, and read the answers. Where each party has applications of its own, ``gateway.alpha`` is one party's.
+``devices`` hands in slots that were made outside of the workers (`hushstream.client.slots`). It may write the topic
+from which the collector reads slots, and read the topics that the system publishes for devices. It can write any slot,
+so it is meant for a gateway.
+
+``gateway`` answers applications over HTTP (``hushstream worker gateway``). It has the rights of an application: it
+writes requests and feedback, and reads answers. If each party has applications of its own, ``gateway.alpha`` is the
+account of party alpha.
 
 ``export`` copies the whole deployment (``hushstream topics export``): it may read every topic. It sees both sides of
-the shuffler, so it is for whoever holds the keys of all zones anyway.
+the shuffler, so give it only to somebody who holds the keys of all zones anyway.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ _BOTH: frozenset[Operation] = frozenset({"Read", "Write"})
 
 
 def duty_names() -> tuple[str, ...]:
-    """Every duty that somebody may be named for, in any system."""
+    """The names of all duties, in any system."""
     of_kinds = list(kinds().values())
     zones = dict.fromkeys(topic.zone for kind in of_kinds for topic in kind.topics if topic.holds_dead_letters)
     roles = dict.fromkeys(role.name for kind in of_kinds for role in kind.roles)
@@ -52,10 +54,11 @@ def duty_names() -> tuple[str, ...]:
 
 
 def rights_of(duty: str, system: System) -> Rights:
-    """What a duty needs of a deployment.
+    """The rights that a duty needs in a deployment.
 
     Raises:
-        HushstreamError: the deployment has no such zone, role or party, takes no slots of devices, or is asked nothing.
+        HushstreamError: the deployment has no such zone, role or party, takes no slots of devices, or answers no
+            requests.
     """
     if duty == EXPORT:
         return dict.fromkeys(system.partitions, _READ)

@@ -1,1 +1,1 @@
-"""Checking what a role published continuously, while it goes on."""
+"""Checks continuously what a role publishes, while the role runs."""

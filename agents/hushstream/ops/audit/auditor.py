@@ -1,22 +1,23 @@
-"""An auditor: checks what one role published, continuously, while the role goes on (``hushstream worker auditor``).
+"""An auditor checks continuously what one role publishes, while the role runs (``hushstream worker auditor``).
 
-It recomputes with the machines and the code of `verify`, which checks once what a copy of the logs holds. In rounds:
+It recomputes with the machines and the code of `verify`, which checks a copy of the logs once. It works in rounds:
 
-1. Look where the outputs end, then the journals, then the inputs: what an output follows from is in the journals by
-   then, and what those follow from in the inputs.
-2. Follow each journal (`hushstream.ops.audit.follow`), and note what must be on the outputs.
-3. Read the outputs on, and compare (`hushstream.ops.audit.outputs`).
+1. Read the ends of the outputs, then of the journals, then of the inputs. So the journals hold every record from which
+   one of these outputs follows, and the inputs hold every record from which these journals follow.
+2. Follow each journal (`hushstream.ops.audit.follow`), and note which outputs it requires.
+3. Read the next outputs, and compare (`hushstream.ops.audit.outputs`).
 
-A record that nothing explains is a difference at once; a dead letter, which may come before the journal record that
-covers its input, when the journals have come there and explain none. An output is missed when a later one of its
-journal is there, or when the journal has gone on by more records than a worker has on their way (`IN_FLIGHT`): what
-follows from the last ones may not have been sent yet, and is no difference.
+An output that no journal explains is a difference at once. A dead letter may come before the journal record that covers
+its input, so it is a difference only when the journals have covered that input and do not explain it. A required output
+is missing if a later output of the same journal is there, or if the journal has gone on by more records than a worker
+has in flight (`IN_FLIGHT`). The outputs of the last records may not have been sent yet; that is no difference.
 
-What it knows is kept with each interval, sealed under the zone's storage key: each home's machine as a worker keeps its
-own, then the outputs' places. If it ends between the two, they do not fit, and it begins as if it had kept nothing.
+At each interval the auditor saves its state, sealed under the zone's storage key: first each home partition's machine,
+as a worker does, then the positions in the outputs. If it ends between the two saves, they do not fit together, and it
+begins without any saved state.
 
-What `verify` checks besides, and an auditor does not: marks and ledger against a checkpoint, the proofs that some roles
-give over a whole journal, and journals of partitions that the deployment does not have.
+`verify` checks three more things: marks and ledger against a checkpoint, the proofs that some roles give over a whole
+journal, and journals of partitions that the deployment does not have.
 """
 
 from __future__ import annotations
@@ -59,16 +60,16 @@ from hushstream.schemas.errors import HushstreamError
 logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 0.5
-"""Between two rounds in which nothing new was there."""
+"""The pause after a round that found nothing new."""
 END_SECONDS = 5.0
-"""That a round may go on for after the end was asked for."""
+"""How long a round may go on after the auditor was told to end."""
 _AGAIN_SECONDS = 5.0
-"""Before a broker that did not answer is asked again."""
+"""The pause before a broker that did not answer is asked again."""
 _PORTIONS = 16
-"""Of each journal in one round, so that outputs are compared, and forgotten, in between."""
+"""How many portions of each journal one round reads at most; then outputs are compared and freed from memory."""
 _MARGIN_MS = 300_000
-"""So much earlier outputs begin to be read than a checkpoint's record: clocks of brokers differ, and what was sent
-before it may be sent again behind it."""
+"""Reading of outputs begins this much earlier than the log time of a checkpoint's record: the brokers' clocks differ,
+and an output that was sent before the record may be repeated after it."""
 _ABSENT = (KafkaError, OSError, TimeoutError)
 
 
@@ -76,8 +77,8 @@ class Auditor:
     """Checks one role; `run` until it is stopped.
 
     Attributes:
-        metrics: what it shows.
-        counts: records by status, over everything since the first start.
+        metrics: the auditor's metrics.
+        counts: records by status, since the first start.
     """
 
     def __init__(
@@ -86,18 +87,18 @@ class Auditor:
         """Prepare.
 
         Args:
-            settings: as a worker's; ``role`` in it names the auditor, and its folder holds this auditor's state alone.
+            settings: as for a worker; ``role`` names the auditor, and only this auditor uses the state folder.
             system: the deployment.
-            role: whose output is checked.
+            role: the role whose output is checked.
             keys: the keys of that role's zone.
-            stretches: which time is checked; None for all.
+            stretches: draws the stretches of time that are checked; None checks all.
 
         Raises:
-            HushstreamError: the deployment has no such role, or a key cannot be used or is not at hand.
+            HushstreamError: the deployment has no such role, or a key is missing or cannot be used.
         """
         self._settings, self._system, self._role = settings, system, role_of(system, role)
         if lacking := lacking_zones(self._role, keys):
-            raise HushstreamError(f"auditor: expected the key of {' and of '.join(lacking)} at hand, got none")
+            raise HushstreamError(f"auditor: expected the key of {' and of '.join(lacking)}, got none")
         self._work = role_work(role, system, keys)
         maker = self._work.make_machine
         snapshots = SnapshotStore(settings, maker)
@@ -112,18 +113,18 @@ class Auditor:
         self.metrics = AuditMetrics(role)
         self.metrics.sampled(self._stretches.share)
         self._before: Counter[Status] = Counter()
-        """What was counted by tallies that are not kept any more."""
+        """The counts of tallies that were dropped."""
         self._told: dict[int, int] = {}
         self._followers: dict[int, Follower] = {}
         self._outputs = Outputs(system, self._role)
         self._due: dict[TopicPartition, int] = {}
         self._tried: dict[int, float] = {}
         self._passed: dict[int, int] = {}
-        """Up to which offset the journals were followed that cannot be followed there."""
+        """The offset up to which each journal was read that could not be followed from there."""
 
     @property
     def counts(self) -> Mapping[Status, int]:
-        """Records by status, over everything since the first start."""
+        """Records by status, since the first start."""
         total = Counter(self._before)
         for tally in self._tallies():
             total.update(tally.counts)
@@ -131,22 +132,22 @@ class Auditor:
 
     @property
     def differences(self) -> int:
-        """Records that are changed, missing, or there without a reason."""
+        """How many records are changed, missing, or not explained by any journal."""
         return self.counts[Status.CHANGED]
 
     @property
     def uncheckable(self) -> int:
-        """Records that could not be checked."""
+        """How many records could not be checked."""
         return self.counts[Status.UNCHECKABLE]
 
     async def run(self, stop: asyncio.Event, once: bool = False) -> int:
-        """Check until it is told to stop, or, ``once``, until all is checked that was there at the start.
+        """Check until ``stop`` is set; with ``once``, until everything is checked that was there at the start.
 
         Returns:
-            1 when there are differences, else 0.
+            1 if there are differences, otherwise 0.
 
         Raises:
-            HushstreamError: why it cannot go on, in one line.
+            HushstreamError: the auditor cannot go on; the message is one line.
         """
         check_datadir(self._settings.datadir)
         with kept_alone(self._settings.datadir, "auditor"):
@@ -162,7 +163,7 @@ class Auditor:
                     await self._until_stopped(stop, once)
                     break
                 except (InputsDeleted, TopicsReplaced) as error:
-                    logger.warning("retention was faster than this auditor, which begins anew: %s", error)
+                    logger.warning("retention deleted records before they were audited; beginning anew: %s", error)
                     self._begin_anew()
                     await _pause(stop, PAUSE_SECONDS)
                 except DENIED as error:
@@ -177,7 +178,7 @@ class Auditor:
             self.metrics.close()
 
     async def _until_stopped(self, stop: asyncio.Event, once: bool) -> None:
-        """Check; when it is told to stop in the middle of a round, which a broker may hold up, it ends all the same."""
+        """Check until told to stop; after that, a round that waits for a broker is cancelled in time."""
         checking, stopping = asyncio.create_task(self._read_and_check(stop, once)), asyncio.create_task(stop.wait())
         try:
             await asyncio.wait({checking, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -189,7 +190,7 @@ class Auditor:
             await asyncio.wait({checking, stopping})
         if checking.cancelled():
             if not stop.is_set():
-                # A client that ends while its broker is away cancels whoever waits for it.
+                # A client that ends while its broker does not answer cancels the tasks that wait for it.
                 raise TimeoutError
         else:
             checking.result()
@@ -231,7 +232,7 @@ class Auditor:
     # A round.
 
     async def _bounds(self, reader: LogReader) -> Bounds:
-        """Where everything begins and ends: outputs first, inputs last, see `Bounds`."""
+        """Read where all logs begin and end: outputs first, inputs last, as `Bounds` requires."""
         journals = [(self._role.journal, home) for home in self._homes]
         inputs = list(dict.fromkeys(source for of_home in self._read.values() for source in of_home))
         states = [(self._role.state.name, home) for home in self._homes]
@@ -241,7 +242,7 @@ class Auditor:
         return Bounds(await reader.first_offsets(list(highs)), highs)
 
     async def _round(self, reader: LogReader, bounds: Bounds) -> bool:
-        """One round; gives whether there was anything new."""
+        """Do one round; whether it found any new record."""
         new = False
         for follower in self._followers.values():
             journal = follower.machine.journal
@@ -262,7 +263,7 @@ class Auditor:
         for source, part in self._outputs.parts.items():
             homes = [home for _, home in part.matcher.writers]
             writing = [self._followers[home] for home in homes if home in self._followers]
-            # What is written before a journal begins to be followed has no reason that is known.
+            # While a journal is not followed yet, nothing is known that could explain its outputs.
             behind = len(writing) < len(homes) or any(self._is_behind(one, bounds) for one in writing)
             complete = not any(one.walker.lost for one in writing)
             inputs = {one: bounds.highs[one] for home in homes for one in self._inputs[home]}
@@ -277,7 +278,7 @@ class Auditor:
         return bool(follower.walker.lost) or follower.position < bounds.highs[follower.machine.journal]
 
     def _has_checked(self, until: Bounds) -> bool:
-        """Whether everything is checked up to where it ended once, as far as it can be followed."""
+        """Whether everything that can be followed is checked up to these ends."""
         if any(until.highs[self._role.journal, home] and home not in self._followers for home in self._homes):
             return False
         if any(one.walker.lost for one in self._followers.values()):
@@ -288,7 +289,7 @@ class Auditor:
     # Where followers begin.
 
     async def _begin(self, reader: LogReader, bounds: Bounds) -> None:
-        """Begin followers that are not there, or whose journal cannot be followed any more."""
+        """Make followers for journals that have none, or whose follower cannot go on."""
         begun = False
         for home in self._homes:
             follower = self._followers.get(home)
@@ -312,7 +313,7 @@ class Auditor:
             self._open(reader, bounds)
 
     async def _fresh(self, home: int, bounds: Bounds, after: int) -> Follower | None:
-        """A follower that begins behind a journal offset, or None where there is nothing to begin with yet."""
+        """Make a follower that begins after a journal offset; None if there is no state to begin with yet."""
         share = self._stretches.share
         start = From.CHECKPOINT if share >= 1 and after < 0 else From.LAST_CHECKPOINT
         until_ms = inf if share >= 1 else self._stretches.begin(time.time()) * 1000
@@ -324,12 +325,12 @@ class Auditor:
             except CannotBegin as error:
                 if share >= 1 and after < 0:
                     raise
-                logger.info("nothing to begin with yet: %s", error)
+                logger.info("no state to begin with yet: %s", error)
                 return None
         return fresh if fresh is None or fresh.position > after else None
 
     async def _begin_outputs(self, follower: Follower, reader: LogReader, bounds: Bounds) -> None:
-        """Read outputs from where something may follow from what is recomputed from here on."""
+        """Begin to read outputs early enough for every output of the records that are recomputed from now on."""
         begun, journal = follower.walker.walk.begun, follower.machine.journal
         parts = self._outputs.of_journal(journal)
         since = dict.fromkeys((part.source for part in parts), 0)
@@ -351,7 +352,7 @@ class Auditor:
         reader.open({source: max(place, bounds.lows[source]) for source, place in places.items()})
 
     def _skip(self) -> None:
-        """Check nothing until the next stretch that is checked: it begins with a published state."""
+        """Drop all followers until the next checked stretch, which begins with a published state."""
         if self._followers:
             self._begin_anew()
         self.metrics.abreast()
@@ -362,7 +363,7 @@ class Auditor:
         self._outputs, self._due, self._told = Outputs(self._system, self._role), {}, {}
         self._tried.clear()
 
-    # What is shown and kept.
+    # What is shown and saved.
 
     def _tallies(self) -> Collection[Tally]:
         return (*(one.walker.walk.tally for one in self._followers.values()), *self._outputs.tallies)
@@ -384,7 +385,7 @@ class Auditor:
             self.metrics.abreast()
 
     async def _keep(self) -> None:
-        """Keep machines, then places, so that the next process goes on from here."""
+        """Save machines, then positions, so that the next process goes on from here."""
         homes: dict[str, Any] = {}
         for home, follower in self._followers.items():
             place = follower.walker.place
@@ -402,7 +403,7 @@ class Auditor:
         await self._places.save_beside(0, Snapshot(0, 0, b"", content))
 
     def _restore(self) -> None:
-        """Go on from what was kept; from the beginning where nothing was, or what was kept does not fit."""
+        """Go on from the saved state; begin anew if there is none, or if it does not fit together."""
         kept = self._places.load(0)
         if kept is None:
             return
@@ -415,7 +416,7 @@ class Auditor:
             place = Place(at["sequence"], bytes.fromhex(at["head"]), at["offset"])
             follower = self._beginning.kept(int(home), place, bytes.fromhex(at["record"]))
             if follower is None:
-                logger.warning("what was kept does not fit; this auditor begins as if nothing had been kept")
+                logger.warning("the saved state does not fit together; this auditor begins without it")
                 self._followers.clear()
                 return
             self._followers[int(home)] = follower
@@ -424,7 +425,7 @@ class Auditor:
 
 
 def _sent(follower: Follower) -> int:
-    """Up to which journal offset all outputs were sent: a worker has no more records on their way than these."""
+    """The journal offset up to which all outputs must have been sent: a worker has at most `IN_FLIGHT` in flight."""
     last = follower.walker.walk.last
     return last[0] if len(last) == IN_FLIGHT else 0
 
@@ -440,7 +441,7 @@ def run_auditor(
     """Check a role in this process until SIGTERM or SIGINT; the arguments are those of `Auditor`.
 
     Returns:
-        The exit code: 0 where nothing differs; 1 where something does, or with a one-line reason on standard error.
+        The exit code: 0 without differences; 1 with differences, or with a one-line error on standard error.
     """
     quiet_libraries()
     with contextlib.suppress(ImportError):

@@ -1,8 +1,8 @@
-"""One home partition of a role, whose journal is followed as it goes on: recomputed by the code of `verify`.
+"""Follows the growing journal of one home partition, and recomputes it by the code of `verify`.
 
 A follower begins where `verify --from checkpoint` begins: at the journal's first record, or at the oldest published
-state from which all can be followed. Then it goes over each journal record once
-(`hushstream.ops.check.journal.Walker`), and keeps of the inputs only what the next records are made from.
+state from which the rest can be followed. Then it checks each journal record once
+(`hushstream.ops.check.journal.Walker`), and keeps only the inputs that the next records are made from.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.schemas.errors import HushstreamError
 
 PORTION_RECORDS = 256
-"""Journal records that are read and recomputed at a time."""
+"""How many journal records are read and recomputed at a time."""
 _RANGE_OFFSETS = 1 << 20
-"""No journal record covers more of an input; one that says so is nobody's, and its inputs are not read."""
+"""No journal record covers more offsets of an input. A record that says so is foreign, and its inputs are not read."""
 
 
 class CannotBegin(HushstreamError):
-    """Neither the journal's first record is there nor a published state from which the journal can be followed."""
+    """The journal has neither its first record nor a published state from which it can be followed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Where logs begin and end; the ends of inputs were looked at behind those of journals, and these behind outputs'.
+    """Where logs begin and end. The ends of outputs were read first, then those of journals, then those of inputs.
 
-    So whatever an output in it follows from is in the journals, and what they follow from in the inputs.
+    So the journals hold every record from which one of the outputs follows, and the inputs every record from which one
+    of the journal records follows.
     """
 
     lows: Mapping[TopicPartition, int]
@@ -51,13 +52,13 @@ class Bounds:
 
 
 class _Window:
-    """What was read of the inputs of one machine and may be needed by its next journal records."""
+    """The inputs of one machine that were read, and that its next journal records may need."""
 
     def __init__(self) -> None:
         self._kept: dict[TopicPartition, PartitionCopy] = {}
 
     async def read(self, reader: LogReader, source: TopicPartition, low: int, high: int) -> None:
-        """Have the records with ``low <= offset < high``."""
+        """Read the records with ``low <= offset < high``, unless the window has them."""
         kept = self._kept.get(source)
         if kept is None or not kept.low <= low <= kept.high:
             kept = PartitionCopy(low, low, [])
@@ -66,19 +67,19 @@ class _Window:
         self._kept[source] = kept
 
     def forget(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Keep what lies behind these ends, which the chain has come to."""
+        """Drop the records before these ends, which the chain has passed."""
         for source, end in ends.items():
             kept = self._kept.get(source)
             if kept is not None and kept.low < end <= kept.high:
                 self._kept[source] = PartitionCopy(end, kept.high, list(kept.read(end, kept.high)))
 
     def copy(self, bounds: Bounds) -> LogCopy:
-        """As a copy of the logs, which says how far they go."""
+        """The window as a copy of the logs, which also says where they begin and end."""
         parts = {
             source: PartitionCopy(bounds.lows[source], bounds.highs[source], kept.records)
             for source, kept in self._kept.items()
         }
-        # A journal record that names what no window holds is judged by where the logs begin and end.
+        # If a journal record names inputs outside the window, only the ends of the logs can say what is wrong.
         rest = {source: PartitionCopy(low, bounds.highs[source], []) for source, low in bounds.lows.items()}
         return LogCopy({**rest, **parts})
 
@@ -87,13 +88,13 @@ class Follower:
     """Follows one journal.
 
     Attributes:
-        machine: recomputes; its state contains the journal up to where the walker stands.
-        walker: goes over the records.
+        machine: recomputes the records; its state contains the journal up to the walker's position.
+        walker: checks the records.
         genesis: the journal's first record.
     """
 
     def __init__(self, machine: Machine, walker: Walker, genesis: bytes, record: bytes = b"") -> None:
-        """Go on from where the walker stands; ``record`` is the digest of the last record on the chain so far."""
+        """Go on from the walker's position; ``record`` is the digest of the last record of the chain so far."""
         self.machine, self.walker, self.genesis = machine, walker, genesis
         self._window, self._record = _Window(), record
 
@@ -105,21 +106,21 @@ class Follower:
 
     @property
     def position(self) -> int:
-        """The offset of the journal record that is gone over next."""
+        """The offset of the next journal record."""
         return self.walker.place.offset
 
     @property
     def sources(self) -> tuple[TopicPartition, ...]:
-        """All logs that are read: the journal and what it is made from."""
+        """All logs that the follower reads: the journal and its inputs."""
         return (self.machine.journal, *self.machine.inputs, *self.machine.broadcasts)
 
     def snapshot(self) -> Snapshot:
-        """What `Beginning.kept` begins with again."""
+        """The state from which `Beginning.kept` can go on."""
         place = self.walker.place
         return Snapshot(place.sequence, place.offset, self.genesis, self.machine.snapshot(), 0, self.record)
 
     async def go_on(self, reader: LogReader, bounds: Bounds) -> Mapping[TopicPartition, list[Expected]]:
-        """Go over the next portion of the journal; gives what follows from it, by output partition."""
+        """Check the next portion of the journal; returns the outputs that follow from it, by output partition."""
         journal = self.machine.journal
         end = min(bounds.highs[journal], self.position + PORTION_RECORDS)
         records = await reader.read(journal, self.position, end)
@@ -135,17 +136,17 @@ class Follower:
     async def _read_inputs(
         self, reader: LogReader, records: list[InputRecord], bounds: Bounds
     ) -> Mapping[TopicPartition, int]:
-        """Read what these records say they are made from; gives up to where the last of them does."""
+        """Read the inputs that these records name; returns the highest offset named, for each input."""
         ranges: dict[TopicPartition, tuple[int, int]] = {}
         ends: dict[TopicPartition, int] = {}
         for record in records:
             try:
                 inputs = self.machine.entry(record.value).inputs
             except HushstreamError:
-                continue  # the walker says so
+                continue  # the walker reports it
             for part in inputs:
                 source = (part.topic, part.partition)
-                # A record that is nobody's may name what it likes.
+                # A foreign record may name any inputs.
                 if source in self.sources[1:] and part.high - part.low <= _RANGE_OFFSETS:
                     low, high = ranges.get(source, (part.low, part.high))
                     ranges[source] = (min(low, part.low), max(high, part.high))
@@ -159,14 +160,14 @@ class Follower:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Begins followers of one role.
+    """Makes the followers of one role.
 
     Attributes:
         system: the deployment.
-        role: whose journals are followed.
+        role: the role whose journals are followed.
         work: its machines and topics.
-        snapshots: where this auditor keeps machines.
-        resident: users of a learner in memory, about.
+        snapshots: the store in which this auditor saves machines.
+        resident: about how many users of a learner are kept in memory.
     """
 
     system: System
@@ -178,14 +179,14 @@ class Beginning:
     async def fresh(
         self, home: int, reader: LogReader, bounds: Bounds, start: From, published_before_ms: float
     ) -> Follower | None:
-        """A follower without a checkpoint of its own; None where the journal is empty.
+        """Make a follower from the journal's first record or a published state; None if the journal is empty.
 
         Args:
             home: the partition.
-            reader: its logs are opened.
-            bounds: of the role's logs.
-            start: at the first record, where it is there, or at which published state.
-            published_before_ms: younger published states are passed over.
+            reader: a reader, which forgets the partitions that it had open.
+            bounds: the beginnings and ends of the role's logs.
+            start: whether to begin at the first record (if it is there) or at a published state, and at which.
+            published_before_ms: states that were published later are skipped.
 
         Raises:
             CannotBegin: there is neither.
@@ -207,7 +208,7 @@ class Beginning:
         return Follower(begun.machine, self._walker(home, begun.machine, begun), begun.genesis)
 
     def kept(self, home: int, place: Place, record: bytes) -> Follower | None:
-        """A follower that goes on from this auditor's own checkpoint; None where what was kept is of another place."""
+        """Make a follower that goes on from this auditor's saved state; None if that belongs to another position."""
         spills = spilling(self.work.make_machine(home)) is not None
         users = self.snapshots.users(home) if spills else None
         snapshot = self.snapshots.load(home)
@@ -235,7 +236,7 @@ class Beginning:
     async def _begun(
         self, home: int, reader: LogReader, bounds: Bounds, start: From, published_before_ms: float
     ) -> Begun:
-        """The first published state of use; users that lie with it are kept where this auditor keeps its own."""
+        """Begin with the first usable published state; its spilled users go into this auditor's own store."""
         journal, topic = (self.role.journal, home), (self.role.state.name, home)
         maker = self.work.make_machine
         seal = StateSeal(self.system.config.deployment, self.role.name, home, maker.state_keys())
@@ -265,7 +266,7 @@ class Beginning:
     async def _scan(
         self, home: int, reader: LogReader, bounds: Bounds, wanted: Collection[bytes]
     ) -> tuple[PartitionCopy, list[Note]]:
-        """Of a journal, which may be long: the records on which published states stand, and the notes of operators."""
+        """Read a whole journal, but keep only the records with which published states end, and operators' notes."""
         journal, standing, notes = (self.role.journal, home), list[InputRecord](), list[Note]()
         low, high = bounds.lows[journal], bounds.highs[journal]
         for first in range(low, high, PORTION_RECORDS):
@@ -275,10 +276,10 @@ class Beginning:
         return PartitionCopy(low, high, standing), notes
 
     def _users(self, home: int, users: Sequence[StoredUser] = ()) -> UserStore:
-        """Where spilled users lie, with these alone.
+        """Make the store of spilled users, with only these users in it.
 
         Raises:
-            DiskRefused: there is no room for them.
+            DiskRefused: the disk has no room for them.
         """
         store = self.snapshots.users(home)
         store.clear()

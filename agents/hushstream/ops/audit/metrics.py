@@ -1,6 +1,7 @@
-"""An auditor's metrics: declared in one table with their class, as those of workers are.
+"""Declares an auditor's metrics in one table, with their class, as for workers.
 
-How far the journal of a learner has come tells of clicks, so positions and lags are served on the zone's own endpoint.
+The length of a learner's journal tells something about clicks, so positions and lags are served only on the zone's own
+endpoint.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ _STEP_SECONDS = 5
 
 
 class AuditMetrics:
-    """What is shown, in two registries for two kinds of reader."""
+    """An auditor's metrics, in two registries for two kinds of reader."""
 
     def __init__(self, role: str, clock: Callable[[], float] = time.monotonic) -> None:
         """Register all of `AUDIT_METRICS`; ``clock`` gives seconds."""
@@ -79,29 +80,29 @@ class AuditMetrics:
         self.found(0, 0)
 
     def found(self, differences: int, uncheckable: int) -> None:
-        """What was found so far."""
+        """Show what was found so far."""
         self._of("differences").set(differences)
         self._of("uncheckable").set(uncheckable)
 
     def sampled(self, share: float) -> None:
-        """The share that is checked."""
+        """Show the share that is checked."""
         self._of("sample").set(share)
 
     def abreast(self) -> None:
-        """All that was there is checked; or it is none of what is checked."""
+        """Note that everything that is to be checked by now is checked."""
         self._abreast = self._clock()
 
     def at(self, source: TopicPartition, position: int, end: int) -> None:
-        """How far a journal or an output is checked, and where it ends."""
+        """Show how far a journal or an output is checked, and where it ends."""
         labels = {"topic": source[0], "partition": str(source[1])}
         self._of("position", **labels).set(position)
         self._of("lag_records", **labels).set(max(0, end - position))
 
     def serve(self, settings: WorkerSettings) -> tuple[int | None, int | None]:
-        """Open the endpoints; gives the ports of both.
+        """Open the two endpoints; returns their ports.
 
         Raises:
-            OSError: a port cannot be had.
+            OSError: a port is not available.
         """
         self._endpoints = MetricsEndpoints(settings.metrics_access)
         return (

@@ -1,4 +1,4 @@
-"""One output partition of a role that is checked as it goes on, and all of them together."""
+"""Checks the growing output partitions of a role."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _DIGEST_BYTES = 16
 
 @dataclass(slots=True)
 class OutputPartition:
-    """One output partition.
+    """Checks one output partition.
 
     Attributes:
         source: topic and partition.
-        matcher: compares it with the journals.
-        alone: whether nobody but this role's partitions writes there: then nothing is there without a reason.
+        matcher: compares the partition with the journals.
+        alone: whether only this role's partitions write there; then their journals must explain every record.
         early: whether records may come before the journal record that explains them (dead letters).
-        start: the offset at which it began to be read.
-        deleted: up to which offset retention had deleted it then.
-        position: the offset that is read next.
-        parked: records that no journal explains yet, by offset, with the ends of the inputs when they were met: a
-            journal that has come there and does not explain them never will.
+        start: the offset at which reading began.
+        deleted: the offset up to which retention had deleted records at that time.
+        position: the next offset to read.
+        parked: records that no journal explains yet, by offset, with the ends of the inputs when they were read. If a
+            journal has covered these ends and does not explain the record, it never will.
     """
 
     source: TopicPartition
@@ -49,13 +49,13 @@ class OutputPartition:
     async def go_on(
         self, reader: LogReader, end: int, inputs: Mapping[TopicPartition, int], behind: bool, complete: bool
     ) -> None:
-        """Read on to an end.
+        """Read and check the next records, up to an end.
 
         Args:
-            reader: of the logs.
-            end: where it ended before the journals' ends were looked at.
-            inputs: where the inputs ended behind these.
-            behind: whether a journal has not been followed to its end: then what nothing explains is left for later.
+            reader: a reader that has the partition open.
+            end: the partition's end, read before the journals' ends.
+            inputs: the inputs' ends, read after the journals' ends.
+            behind: whether a journal is not followed to its end yet: then an unexplained record is read again later.
             complete: whether all journals could be followed.
         """
         while self.position < end:
@@ -67,7 +67,7 @@ class OutputPartition:
             self.position = stop
 
     def _bear(self, record: InputRecord, inputs: Mapping[TopicPartition, int], behind: bool, complete: bool) -> bool:
-        """What becomes of a record that nothing explains; False where it is met again later."""
+        """Handle a record that no journal explains; False if it is to be read again later."""
         if not self.alone:
             self.matcher.tally.count(Status.SKIPPED)
         elif behind:
@@ -84,7 +84,12 @@ class OutputPartition:
         self.deleted = low if since < low else 0
 
     def settle(self, folded: Mapping[TopicPartition, int], complete: bool) -> None:
-        """Meet again what nothing explained, and find what nothing will, as the inputs were folded so far."""
+        """Compare parked records again, and report those that no journal can explain any more.
+
+        Args:
+            folded: the offsets up to which the journals cover the inputs.
+            complete: whether all journals could be followed.
+        """
         for offset, (record, ends) in list(self.parked.items()):
             if self.matcher.meet(record, self.start):
                 del self.parked[offset]
@@ -94,11 +99,11 @@ class OutputPartition:
 
     @property
     def checked(self) -> int:
-        """Up to which offset everything was explained, or found."""
+        """The offset up to which every record was explained or reported."""
         return min(self.parked, default=self.position)
 
     def as_json(self) -> dict[str, Any]:
-        """What an auditor that goes on needs to know of it."""
+        """The state that the next process needs to go on with this partition."""
         waiting = {
             f"{topic}/{partition}": [[one.digest.hex(), one.offset] for _, one in writer.missing()]
             for (topic, partition), writer in self.matcher.writers.items()
@@ -111,10 +116,10 @@ class OutputPartition:
 
 
 class Outputs:
-    """Everything that a role writes besides its journal."""
+    """Checks all output partitions of a role; its journal is not among them."""
 
     def __init__(self, system: System, role: Role) -> None:
-        """Nothing is known yet."""
+        """Begin without any expected output."""
         self._system, self._role = system, role
         self.parts: dict[TopicPartition, OutputPartition] = {}
         for name in role_topics(role, system).writes:
@@ -134,25 +139,25 @@ class Outputs:
         self.parts[source] = OutputPartition(source, matcher, alone, topic.holds_dead_letters)
 
     def expect(self, journal: TopicPartition, expected: Mapping[TopicPartition, Sequence[Expected]]) -> None:
-        """More follows from a journal."""
+        """Add outputs that follow from a journal."""
         for source, outputs in expected.items():
             self.parts[source].matcher.expect(journal, outputs)
 
     def of_journal(self, journal: TopicPartition) -> list[OutputPartition]:
-        """Those that a journal's home partition writes to."""
+        """The output partitions to which a journal's home partition writes."""
         return [part for part in self.parts.values() if journal in part.matcher.writers]
 
     @property
     def tallies(self) -> Iterable[Tally]:
-        """What was found on each."""
+        """The counts and findings of each partition."""
         return [part.matcher.tally for part in self.parts.values()]
 
     def as_json(self) -> dict[str, Any]:
-        """What an auditor that goes on needs to know of all."""
+        """The state that the next process needs to go on with all partitions."""
         return {f"{source[0]}/{source[1]}": part.as_json() for source, part in self.parts.items()}
 
     def restore(self, kept: Mapping[str, Any], journals: Collection[TopicPartition]) -> None:
-        """Go on from what `as_json` gave, as far as it is of these journals."""
+        """Go on from a state of `as_json`, for the outputs of these journals."""
         for source, part in self.parts.items():
             found = kept[f"{source[0]}/{source[1]}"]
             part.start, part.deleted, part.position = found["start"], found["deleted"], found["position"]

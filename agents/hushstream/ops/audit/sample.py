@@ -16,19 +16,20 @@ from dataclasses import dataclass, field
 from math import ceil, log
 
 STRETCH_SECONDS = 600.0
-"""Of time: to begin with a published state costs as much as some seconds of what is published."""
+"""The length of a stretch. It is long, because each start from a published state costs as much as checking some seconds
+of output."""
 
 _CERTAIN = 0.95
 
 
 @dataclass(slots=True)
 class Stretches:
-    """Draws which stretches are checked.
+    """Draws the stretches that are checked.
 
     Attributes:
-        share: of the stretches; 1 for all.
-        seconds: how long one is.
-        draw: gives a number from 0 to below 1 that nobody can guess.
+        share: the probability with which each stretch is checked; 1 checks all.
+        seconds: the length of a stretch.
+        draw: gives a number from 0 to below 1 that nobody can predict.
     """
 
     share: float
@@ -38,24 +39,24 @@ class Stretches:
     _checked: bool = False
 
     def checks(self, now: float) -> bool:
-        """Whether the stretch is checked in which a time (in seconds) lies; times never go back."""
+        """Whether the stretch that contains a time (in seconds) is checked; call this with increasing times."""
         number = int(now // self.seconds)
         if number != self._number:
             self._number, self._checked = number, self.draw() < self.share
         return self._checked
 
     def begin(self, now: float) -> float:
-        """When the stretch began in which a time lies."""
+        """When the stretch that contains a time began."""
         return now // self.seconds * self.seconds
 
 
 def detection(share: float, altered: int) -> float:
-    """The chance that one or more of so many altered records are found, which lie in different stretches."""
+    """The probability of finding at least one of ``altered`` altered records that lie in different stretches."""
     return float(1 - (1 - share) ** altered)
 
 
 def power(share: float) -> str:
-    """What a share finds, in words."""
+    """Say in words with which probability a share finds an altered record."""
     if share >= 1:
         return "every altered record is found"
     needed = ceil(log(1 - _CERTAIN) / log(1 - share))

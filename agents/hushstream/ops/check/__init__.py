@@ -1,1 +1,1 @@
-"""Whether what was published follows from the logs: `verify`, and its checkpoints and findings."""
+"""`verify`: checks that the published records follow from the logs. With its checkpoints and findings."""

@@ -1,7 +1,7 @@
 """Checks of a journal after a checkpoint, which replace those of its beginning: they use topics that are kept for ever.
 
-Marks tell a journal that was rolled back, whichever state it was begun with. For ledger entries from before the
-checkpoint there is no journal record to compare them with: they may not come to less than the state was charged.
+Marks show whether a journal was rolled back, whatever state the check begins with. Ledger entries from before the
+checkpoint cannot be compared with journal records, but their sum may not be less than what the state was charged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SHOWN_BYTES = 8
 
 
 def described(begun: Begun, logs: LogCopy, sealed: bool) -> str:
-    """Where a check began, and what it therefore did not recompute, in words; ``sealed`` under a key of the zone."""
+    """Say where a check began and what it did not recompute; ``sealed``: the state is under a key of the zone."""
     checkpoint, low = begun.checkpoint, logs.part(begun.machine.journal).low
     published = datetime.fromtimestamp(begun.time_ms / 1000, UTC).isoformat(timespec="seconds")
     deleted = f": what lay before offset {low} was deleted, the rest" if low else ","
@@ -39,10 +39,10 @@ def described(begun: Begun, logs: LogCopy, sealed: bool) -> str:
 
 
 def hold_to_what_is_kept(found: Walk, role: Role, system: System, make: MachineMaker, logs: LogCopy) -> None:
-    """Find in a journal, which was followed to its end, what marks and ledger say against it."""
+    """Compare a journal, which was followed to its end, with marks and ledger; report what contradicts it."""
     assert found.begun is not None
-    # In a copy of a busy deployment either may be ahead of the other.
-    status = Status.CHANGED if logs.quiet else Status.UNCHECKABLE
+    # In a copy of a busy deployment the journal may be ahead of marks and ledger, or behind them.
+    status = Status.CHANGED if logs.consistent else Status.UNCHECKABLE
     for why in (*_by_marks(found, found.begun, role, system, make, logs), *_by_ledger(found.begun, role, system, logs)):
         found.tally.find(status, None, why)
 
@@ -76,11 +76,11 @@ def _by_ledger(begun: Begun, role: Role, system: System, logs: LogCopy) -> Itera
         return
     entered = _entered(topics[0], home, system, logs)
     if not charged.fits(entered):
-        yield f"{topics[0]}/{home} holds {entered}, less than the {charged} that was charged by its end"
+        yield f"{topics[0]}/{home} holds {entered}, less than the {charged} that the state was charged by its end"
 
 
 def _entered(topic: str, home: int, system: System, logs: LogCopy) -> Cost:
-    """What the entries of one partition of a ledger come to."""
+    """The sum of the entries in one partition of a ledger."""
     terms = system.ledgers[topic]
     book = Book(terms)
     for value in dict.fromkeys(record.value for record in logs.part((topic, home)).records):

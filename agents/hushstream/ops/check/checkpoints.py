@@ -1,7 +1,7 @@
-"""Published states in a copy of the logs, and machines that begin with one (`hushstream.engine.journal.checkpoints`).
+"""Reads published states in a copy of the logs and begins machines with them (`hushstream.engine.journal.checkpoints`).
 
-A state counts here as it does for a worker: opened with the zone's key, whole, and only if the journal holds the very
-record that it ends with. Beyond that its checkpoint must be there, and what its machine reads next.
+As for a worker, a state is usable only if the zone's key opens it, it is complete, and the journal holds the very
+record that it ends with. In addition, its checkpoint must be there, and the records that its machine reads next.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ class From(StrEnum):
     """Where a check of a journal begins."""
 
     GENESIS = "genesis"
-    """At its first record."""
+    """At the journal's first record."""
     CHECKPOINT = "checkpoint"
-    """At the oldest state from which all that is kept behind it can be followed."""
+    """At the oldest usable state, so that as many records as possible are checked."""
     LAST_CHECKPOINT = "last-checkpoint"
-    """At the newest one: quickly, and of little."""
+    """At the newest usable state: this is quick and checks few records."""
 
 
 class NoUse(HushstreamError):
-    """A published state that nothing can begin with; says why."""
+    """A published state cannot be used; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A machine that stands on a published state.
+    """A machine that begins with a published state.
 
     Attributes:
-        machine: with that state.
+        machine: the machine with that state.
         genesis: the journal's first record.
-        checkpoint: of the state.
-        record: the journal record that it ends with.
-        publication: the random name of what was published.
-        time_ms: log time of the publication.
+        checkpoint: the state's checkpoint.
+        record: the journal record that the state ends with.
+        publication: the random name of the publication.
+        time_ms: the log time of the publication.
     """
 
     machine: Machine
@@ -70,15 +70,15 @@ class Begun:
 
 
 def needed(machine: Machine) -> Mapping[TopicPartition, int]:
-    """What a machine reads next of each log, or has to read again after a start."""
+    """The offset from which a machine reads each log next, or must read it again after a start."""
     return {**machine.positions(), **machine.committed()}
 
 
 class PublishedCopy:
-    """The published states of one home partition, in a copy of its state topic."""
+    """Reads the published states of one home partition in a copy of its state topic."""
 
     def __init__(self, part: PartitionCopy, seal: StateSeal) -> None:
-        """Open what can be opened.
+        """Open every record that the key opens.
 
         Attributes:
             found: the publications whose heads can be read, the oldest first.
@@ -95,14 +95,14 @@ class PublishedCopy:
 
     @property
     def ignored(self) -> list[str]:
-        """Why records of the topic cannot be opened, each reason once."""
+        """The reasons why records of the topic cannot be opened, each once."""
         return [f"offset {at[0]} ({count_text(len(at), 'record')}): {why}" for why, at in self._ignored.items()]
 
     def checkpoint(self, found: Found) -> Checkpoint:
-        """What is said of a publication beside its head.
+        """Read the checkpoint beside the head of a publication.
 
         Raises:
-            NoUse: nothing, or it is of something else.
+            NoUse: there is none, or it belongs to another state.
         """
         checkpoint, head = self._checkpoints.get(found.publication), found.head
         if checkpoint is None:
@@ -113,10 +113,10 @@ class PublishedCopy:
         return checkpoint
 
     def state(self, found: Found) -> tuple[Snapshot, list[StoredUser]]:
-        """The snapshot of a publication, and the users that lie with it.
+        """Read the snapshot of a publication, and its spilled users.
 
         Raises:
-            NoUse: it is not whole, or not what its head names.
+            NoUse: parts are missing, or differ from what the head says.
         """
         gathered, stream = Assembly(found.publication, found.head), io.BytesIO()
         for record in self._part.read(found.head.first_offset, found.offset):
@@ -145,7 +145,7 @@ class PublishedCopy:
         try:
             return self._seal.unpack(record.value) if record.value else None
         except StateUnreadable:
-            return None  # noted before
+            return None  # the reason was noted before
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +155,10 @@ class Beginner:
     Attributes:
         home: the partition.
         make: makes machines of the role.
-        states: what is published of it.
-        lows: where the logs begin that the machine reads without a gap, by topic and partition.
-        users: makes the store for users who lie with a state.
-        resident: users in memory, about.
+        states: the partition's published states.
+        lows: the first offsets of the logs that the machine must read without a gap, by topic and partition.
+        users: makes the store for the spilled users of a state.
+        resident: about how many users are kept in memory.
     """
 
     home: int
@@ -169,14 +169,14 @@ class Beginner:
     resident: int = RESIDENT_USERS
 
     def begin(self, found: Found, record: InputRecord) -> Begun:
-        """A machine with a published state.
+        """Begin a machine with a published state.
 
         Args:
             found: the publication.
-            record: of the journal, of the digest that the state says it ends with.
+            record: the journal record that the state ends with (`ends_with`).
 
         Raises:
-            NoUse: says why nothing can begin with it.
+            NoUse: the state cannot be used; says why.
         """
         try:
             return self._begun(found, record)
@@ -212,7 +212,7 @@ def in_order(states: PublishedCopy, start: From) -> Iterator[Found]:
 
 
 def ends_with(journal: PartitionCopy, found: Found) -> InputRecord:
-    """The record of a journal that a published state says it ends with.
+    """Find the journal record with which a published state ends.
 
     Raises:
         NoUse: the journal does not hold it.

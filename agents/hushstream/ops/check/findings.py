@@ -1,4 +1,4 @@
-"""The findings of verify, by record and in total, without payloads."""
+"""The findings of `verify`, for each record and in total. They contain no payloads."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ _SHOWN = 20
 
 
 class Status(StrEnum):
-    """What verify says of one record."""
+    """The result of `verify` for one record."""
 
     EQUAL = "equal"
     """Recomputed, with the same bytes."""
     FLOAT_TIE = "float_tie"
-    """A decision whose arm another CPU's rounding may have chosen: both scores are as good as equal."""
+    """A decision with another arm, where another processor's rounding may be the reason: the scores nearly tie."""
     REPEATED = "repeated"
-    """Identical to a record that was explained before: sends are at least once."""
+    """Equal to a record that was explained before: each output is sent at least once."""
     OFF_CHAIN = "off_chain"
-    """A journal record made with the zone's key that another record forestalled; every reader skips it."""
+    """A journal record made with the zone's key, but off the chain, as another record came first; readers skip it."""
     ERASED = "erased"
-    """Its inputs were taken out of this copy for a user whose tombstone is in it: not to be checked any more."""
+    """Its inputs were erased from this copy for a user whose tombstone is in it, so it cannot be checked any more."""
     CHANGED = "changed"
-    """Not what the logs and the key give; missing where it must be; or there without a reason."""
+    """It differs from what the logs and the key give, or is missing, or is not explained by any journal."""
     UNSENT = "unsent"
-    """It follows from one of the journal's last records, and is not there: a worker ended before it had sent it, and
-    the next one will. Nothing that came later is there."""
+    """It follows from one of the journal's last records, is missing, and no later output is there: a worker ended
+    before it had sent it. The next worker will send it."""
     NOTED = "noted"
-    """An operator's note under the key of the zone, or a record of nobody that one names."""
+    """An operator's note under the key of the zone, or a foreign record that a note names."""
     SKIPPED = "skipped"
-    """From before the checkpoint with which the check began: not recomputed."""
+    """It is from before the checkpoint with which the check began, and was not recomputed."""
     UNCHECKABLE = "uncheckable"
-    """Its inputs were taken by retention, its key is not at hand, or it follows something changed."""
+    """Its inputs were deleted by retention, its key was not given, or it follows a changed record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One record, or one that is missing, that is changed or cannot be checked.
+    """A record that is changed, missing or cannot be checked.
 
     Attributes:
         status: `Status.CHANGED` or `Status.UNCHECKABLE`.
-        topic, partition: where.
-        offset: of the record; None for one that is missing, or for a whole partition.
-        reason: why, in one line.
+        topic, partition: where the record is, or should be.
+        offset: the record's offset; None if it is missing, or for a whole partition.
+        reason: the reason, in one line.
     """
 
     status: Status
@@ -75,19 +75,19 @@ class Finding:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts and findings of one partition, as one role sees it.
+    """The counts and findings of one partition, for one role.
 
     Attributes:
-        role: whose output or journal it is.
+        role: the role whose output or journal it is.
         source: topic and partition.
         counts: records by status.
-        findings: what is not equal, with its reason.
-        uncovered: records of the role's own inputs that its journal does not cover yet, by input partition;
-            only on a journal's tally. Nothing followed from them, so nothing can be said of them.
-        key_ids: public ids of the keys that a journal has been under, in hexadecimal, the one in force last; empty
-            for outputs, and for roles without a key.
-        note: where the check of a journal began, and what therefore was not recomputed; empty at its first record.
-        lost: input that an operator has let the role go on without; only on a journal's tally.
+        findings: the records that are changed, missing or cannot be checked.
+        uncovered: how many input records the journal does not cover yet, by input partition; only for a journal. They
+            have no outputs yet, so they cannot be checked.
+        key_ids: the public ids of the journal's keys, in hexadecimal, the current one last; empty for outputs, and for
+            roles without a key.
+        note: where the check of a journal began, and what it did not recompute; empty if it began at the first record.
+        lost: the input whose loss an operator has accepted; only for a journal.
     """
 
     role: str
@@ -104,7 +104,7 @@ class Tally:
         self.counts[status] += number
 
     def find(self, status: Status, offset: int | None, reason: str, number: int = 1) -> None:
-        """Count records and say why."""
+        """Count records, and add a finding with the reason."""
         self.counts[status] += number
         self.findings.append(Finding(status, *self.source, offset, reason))
 
@@ -124,13 +124,13 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """What verify found.
+    """The result of `verify`.
 
     Attributes:
-        deployment: whose logs.
-        tallies: one for each journal and each output partition of the roles that were asked for.
-        unchecked: the roles that were asked for and of which nothing is known: their key is not at hand, or a journal
-            of theirs has no beginning that a check could begin with.
+        deployment: the name of the deployment.
+        tallies: one for each journal and each output partition of the requested roles.
+        unchecked: the requested roles that could not be checked: their key was not given, or a check can begin neither
+            at the first record of one of their journals nor at a published state.
     """
 
     deployment: str
@@ -139,7 +139,7 @@ class Verified:
 
     @property
     def totals(self) -> Mapping[Status, int]:
-        """Records by status, over everything."""
+        """Records by status, in total."""
         return {status: sum(tally.counts[status] for tally in self.tallies) for status in Status}
 
     @property
@@ -155,10 +155,10 @@ class Verified:
 
     @property
     def exit_code(self) -> int:
-        """0; 1 when something is changed; 2 when nothing is, and a role was not checked, or an output is not there yet.
+        """1 if something is changed; otherwise 2 if a role was not checked or an output is not there yet; otherwise 0.
 
-        An output that was cut off the end of a log looks like one that was not sent: so this is no pass. A worker of
-        the role sends it when it starts.
+        An output that was cut off the end of a log looks like one that was not sent yet, so this does not pass. A
+        worker of the role sends such an output when it starts.
         """
         return 1 if self.totals[Status.CHANGED] else 2 if self.unchecked or self.totals[Status.UNSENT] else 0
 

@@ -1,4 +1,4 @@
-"""Joins several copies of one deployment's logs: archives of deleted parts, and the present logs."""
+"""Joins several copies of one deployment's logs: archives of deleted parts, and the current logs."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ _ERASED = b""
 
 
 class NotOneLog(HushstreamError):
-    """Copies that do not continue one another, or differ where they overlap."""
+    """The copies do not continue one another, or differ where they overlap."""
 
 
 def joined(copies: Sequence[LogCopy], compacted: Collection[str]) -> LogCopy:
-    """Several copies as one; of what two hold the earlier one's counts.
+    """Join copies into one; where two overlap, the records of the earlier copy are used.
 
     Args:
-        copies: the oldest first.
-        compacted: topics of which the broker takes records out: of these the last copy that has them is taken.
+        copies: the copies, the oldest first.
+        compacted: the compacted topics; of each, the last copy that has it is used.
 
     Raises:
-        NotOneLog: there is a gap between two of a partition, or they hold different records.
+        NotOneLog: two copies of a partition have a gap between them, or hold different records.
     """
     parts = dict(copies[0].parts)
     for copy in copies[1:]:
         for source, part in copy.parts.items():
             known = parts.get(source)
             parts[source] = part if known is None or source[0] in compacted else _continued(source, known, part)
-    return LogCopy(parts, copies[-1].quiet)
+    return LogCopy(parts, copies[-1].consistent)
 
 
 def _continued(source: TopicPartition, known: PartitionCopy, later: PartitionCopy) -> PartitionCopy:
@@ -48,13 +48,13 @@ def _continued(source: TopicPartition, known: PartitionCopy, later: PartitionCop
 
 
 def _alike(one: InputRecord, other: InputRecord) -> bool:
-    """Whether both are one record, of which one may have been erased."""
+    """Whether both are the same record; one of them may be erased."""
     erased = _ERASED in (one.value, other.value)
     return one[:2] == other[:2] and (erased or one.value == other.value)
 
 
 class _Chained(Sequence[InputRecord]):
-    """Records one after the other, each read where it lies."""
+    """Several sequences of records as one, without copying."""
 
     def __init__(self, parts: Sequence[Sequence[InputRecord]]) -> None:
         self._parts = [part for part in parts if len(part)]

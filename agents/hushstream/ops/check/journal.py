@@ -1,8 +1,8 @@
-"""Walking one journal: every record recomputed from its genesis or a checkpoint on, and what it must have led to.
+"""Walks through one journal: recomputes every record from the genesis or a checkpoint on, and the outputs of each.
 
-A journal record is on the chain if it continues the records before it: sequence number, lows, chain digest.
-One that is off the chain is legitimate only if a worker with the key made it (its chain digest continues some
-record that is itself authentic); otherwise its bytes were changed, or it was put there.
+A journal record is on the chain if it continues the records before it: sequence number, beginnings of its input ranges,
+chain digest. A record off the chain is legitimate only if a worker with the key made it: then its chain digest
+continues a record that is authentic itself. Otherwise its bytes were changed, or somebody else wrote it.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ from hushstream.schemas.topics import Topic
 NO_GENESIS = (
     "its first records were deleted; `hushstream verify --from checkpoint` begins with a published state instead"
 )
-"""Of a journal that cannot be followed from its beginning."""
+"""The reason why a journal cannot be followed from its first record."""
 
 
 _STRANGERS_BORNE = 64
-"""After so many records in a row that continue nothing, one of the chain was changed: no later one can continue it."""
+"""After this many unauthentic records in a row, a record of the chain must have been changed: no later record can
+continue the chain."""
 _BRANCHES = 4096
-"""So many records back a journal that goes on is known: one that continues an earlier one comes from a worker that
-slept."""
+"""Of a growing journal this many past records are remembered. A record that continues an earlier one was written by a
+worker that had been suspended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +47,8 @@ class Expected:
     """One output that follows from a journal.
 
     Attributes:
-        digest: of the value (`output_digest`).
-        offset: of the journal record that it follows from; None when it follows from inputs beyond it.
+        digest: the `output_digest` of its value.
+        offset: the offset of the journal record that it follows from; None if it follows from inputs after the last.
     """
 
     digest: bytes
@@ -56,15 +57,15 @@ class Expected:
 
 @dataclass(slots=True)
 class Walk:
-    """What a journal says.
+    """The result of a walk through a journal.
 
     Attributes:
-        tally: the journal's own records.
-        expected: the outputs that follow, in the order in which they were sent, by partition.
-        complete: whether it could be followed to its end, so that no other output has a reason to exist.
-        begun: the checkpoint that the walk began with; None where it began at the genesis.
-        sequence: the last record on the chain.
-        last: offsets of the last records on the chain, as many as a worker may have on their way.
+        tally: the counts and findings of the journal's own records.
+        expected: the outputs that follow from the journal, in the order of sending, by partition.
+        complete: whether the journal could be followed to its end, so that no other output may exist.
+        begun: the checkpoint that the walk began with; None if it began at the genesis.
+        sequence: the number of the last record on the chain.
+        last: the offsets of the last records on the chain, as many as a worker may have in flight.
     """
 
     tally: Tally
@@ -76,15 +77,15 @@ class Walk:
 
 
 def value_digest(value: bytes) -> bytes:
-    """Stands for a value in memory."""
+    """A short digest of a value, kept in memory in place of the value."""
     return hashlib.blake2b(value, digest_size=16).digest()
 
 
 def output_digest(topic: Topic, value: bytes) -> bytes:
-    """Stands for a value on an output topic.
+    """The digest of a value on an output topic.
 
-    A dead letter may be sent before the journal record that covers its input settles a schema generation, so it is the
-    same letter in any.
+    The digest of a dead letter is the same in every schema generation, because the letter may be sent before the
+    journal record that covers its input decides the generation.
     """
     if topic.holds_dead_letters:
         with suppress(CodecError):
@@ -105,33 +106,33 @@ def walk(
     """Follow the journal of one machine through a copy of the logs.
 
     Args:
-        role: its name.
-        machine: fresh, or that of ``begun``; it is used up.
-        digesters: the keys of its zone, which its journal may rotate through, or the public digester.
+        role: the role's name.
+        machine: a fresh machine, or that of ``begun``; do not use it afterwards.
+        digesters: the keys of its zone, between which the journal may rotate, or the public digester.
         copy: the logs.
-        topics: how those that the role reads and writes are declared.
-        notes: opens the notes of operators that stand in the journal.
-        begun: the checkpoint to begin behind; None for the journal's first record.
-        on_record: called when a record of the journal was gone over.
+        topics: the declarations of the topics that the role reads and writes.
+        notes: opens the operators' notes in the journal.
+        begun: the checkpoint after which to begin; None for the journal's first record.
+        on_record: called after each record of the journal.
     """
     walker = Walker(role, machine, digesters, topics, notes, copy, begun)
     return walker.run(on_record)
 
 
 def notes_in(records: Sequence[InputRecord], seal: NoteSeal) -> dict[int, Note]:
-    """The notes of operators among the records of a journal, by offset."""
+    """The operators' notes among the records of a journal, by offset."""
     opened = ((record.offset, seal.unpack(record.value)) for record in records)
     return {offset: note for offset, note in opened if note is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where on a journal a walk stands.
+    """The position of a walk in a journal.
 
     Attributes:
-        sequence: of the last record on the chain; -1 before the first.
-        head: the chain digest with which that record closes.
-        offset: of the record that is gone over next.
+        sequence: the number of the last record on the chain; -1 before the first.
+        head: the chain digest at the end of that record.
+        offset: the offset of the next record.
     """
 
     sequence: int = -1
@@ -140,11 +141,11 @@ class Place:
 
 
 class Walker:
-    """Goes over one journal record by record: through a whole copy (`run`), or as the journal goes on (`step`).
+    """Walks through one journal, record by record: a whole copy with `run`, or a growing journal with `step`.
 
     Attributes:
-        walk: what the journal says as far as it was gone over.
-        copy: where the inputs of the next record lie.
+        walk: the result so far.
+        copy: the logs with the inputs of the next record.
     """
 
     def __init__(
@@ -158,7 +159,7 @@ class Walker:
         begun: Begun | None = None,
         place: Place | None = None,
     ) -> None:
-        """Begin; the arguments are those of `walk`, and ``place`` is where an earlier walk of this machine ended."""
+        """Begin; the arguments are those of `walk`; ``place`` is the position of an earlier walk of this machine."""
         self.copy = copy
         self._seal = seal
         self._notes: dict[int, Note] = {}
@@ -166,10 +167,10 @@ class Walker:
         self._machine = machine
         self._digesters = digesters
         self._broken = False
-        """Whether a record of unknown origin came since the last one on the chain: it may have been on it."""
+        """Whether an unauthentic record came after the last one on the chain: it may be a changed chain record."""
         self._in_a_row = 0
         self._strangers: set[int] = set()
-        """Where records of unknown origin were found."""
+        """The offsets of unauthentic records."""
         self._lost = ""
         """Why the machine cannot follow any more; empty while it can."""
         self.walk = Walk(Tally(role, machine.journal), begun=begun)
@@ -180,13 +181,13 @@ class Walker:
         place = place or Place()
         self._head, self._sequence, self._next = place.head, place.sequence, place.offset
         self._first = place.sequence
-        """The earliest record of the chain that is known: what continues an earlier one cannot be judged."""
+        """The earliest known record of the chain: a record that continues an earlier one cannot be judged."""
         self._authentic: dict[int, set[bytes]] = {self._sequence: {self._head}}
         self.last_record: InputRecord | None = None if begun is None else begun.record
 
     @property
     def place(self) -> Place:
-        """Where the walk stands."""
+        """The position of the walk."""
         return Place(self._sequence, self._head, self._next)
 
     @property
@@ -200,14 +201,14 @@ class Walker:
         return self._lost
 
     def run(self, on_record: Callable[[], None]) -> Walk:
-        """Go over the whole journal that the copy holds; ``on_record`` is called behind each record."""
+        """Walk through the whole journal in the copy; ``on_record`` is called after each record."""
         journal = self.copy.part(self._machine.journal)
         if journal.low > 0 and self.walk.begun is None:
             why = f"the journal begins at offset {journal.low}: {NO_GENESIS}"
             self._tally.find(Status.UNCHECKABLE, None, why, len(journal.records))
             self.walk.complete = False
             return self.walk
-        # What a note says of records before it counts from the beginning.
+        # A note may name earlier records, so all notes are read first.
         self._notes = notes_in(journal.records, self._seal)
         skipped = journal.place(self._next)
         self._tally.count(Status.SKIPPED, skipped)
@@ -219,16 +220,16 @@ class Walker:
         if lost:
             self._tally.lost += lost
             texts = ", ".join(map(in_words, lost))
-            self._tally.note = f"by an operator's word it went on without {texts}, deleted before they were folded"
+            self._tally.note = f"an operator has accepted the loss of {texts}, deleted before they were folded"
         self.walk.complete = self.complete
         if self.walk.complete:
             self._tail()
         return self.walk
 
     def step(self, record: InputRecord) -> None:
-        """Go over the next record of a journal that goes on; the copy holds what it was made from.
+        """Check the next record of a growing journal; the copy must hold its inputs.
 
-        A note counts from where it stands, and takes back what was said of a record that it calls nobody's.
+        A note takes effect when it is read: it removes the findings of the earlier records that it calls foreign.
         """
         note = self._seal.unpack(record.value)
         if note is not None:
@@ -243,7 +244,7 @@ class Walker:
         self._forget_old()
 
     def pass_to(self, offset: int) -> None:
-        """Nothing more lies before an offset."""
+        """Continue at an offset: there are no more records before it."""
         self._next = max(self._next, offset)
 
     def _take_back(self, note: Note) -> None:
@@ -260,7 +261,7 @@ class Walker:
         self._tally.findings[:] = stands
 
     def _forget_old(self) -> None:
-        """A worker that wakes after so many records is answered as one from before the beginning."""
+        """Forget old records: a record that continues one of them is then judged as one from before the beginning."""
         while len(self._authentic) > _BRANCHES:
             del self._authentic[next(iter(self._authentic))]
             self._first = next(iter(self._authentic))
@@ -279,7 +280,7 @@ class Walker:
         sequence = entry.sequence
         previous = self._previous(record.value, sequence)
         if previous is None and 0 <= sequence <= self._first:
-            # No reader goes on with it, whoever wrote it: what it continues lies before the checkpoint.
+            # No reader follows this record, whoever wrote it: it continues a record before the checkpoint.
             self._authentic.setdefault(sequence, set()).add(record.value[-CHAIN_BYTES:])
             self._tally.find(Status.UNCHECKABLE, record.offset, f"record {sequence} again, behind the checkpoint's")
             return
@@ -312,7 +313,7 @@ class Walker:
         self._tally.find(Status.CHANGED, record.offset, reason)
 
     def _is_noted(self, record: InputRecord) -> bool:
-        """Whether a note calls a record foreign; one that continues the chain is none, whatever is said of it."""
+        """Whether a note calls a record foreign; a record that continues the chain is never foreign."""
         place, offset = self._machine.journal, record.offset
         said = any(n.kind == FOREIGN and n.covers(place, offset, offset + 1) for n in self._notes.values())
         content, closing = record.value[:-CHAIN_BYTES], record.value[-CHAIN_BYTES:]
@@ -330,7 +331,7 @@ class Walker:
         self._advance(record)
 
     def _note_key(self, key_id: bytes) -> None:
-        """Note the key that the journal is under from here on; nothing where it stays, or where there is none."""
+        """Note that another key is in force from here on; does nothing if the key is the same, or the role has none."""
         if any(key_id):
             self._tally.key_ids.append(key_id.hex())
 
@@ -352,7 +353,7 @@ class Walker:
             self._lose(record, status, reason)
             self._advance(record)
             return
-        # Asked first: a machine need not bear inputs that it could never have read.
+        # Check the inputs first: a machine may fail on inputs that no worker can have folded.
         _, fields = codec.decode(record.value)
         if not self._intact(fields, ranges):
             self._lose(record, *self._why_not_those(ranges))
@@ -379,7 +380,7 @@ class Walker:
     # Inputs.
 
     def _reach(self, ranges: Sequence[InputRange]) -> tuple[Status, str]:
-        """Whether the copy holds what a record was made from; EQUAL if it does."""
+        """Whether the copy holds the inputs of a record: EQUAL if it does, otherwise the status and the reason."""
         for part in ranges:
             there = self.copy.part((part.topic, part.partition))
             name = f"{part.topic}/{part.partition}"
@@ -391,31 +392,31 @@ class Walker:
                 return Status.UNCHECKABLE, f"made from {name} offset {part.low}, but that log begins at {there.low}"
             if part.high > there.high:
                 reason = f"made from {name} up to offset {part.high}, but that log ends at {there.high}"
-                return (Status.CHANGED if self.copy.quiet else Status.UNCHECKABLE), reason
+                return (Status.CHANGED if self.copy.consistent else Status.UNCHECKABLE), reason
         return Status.EQUAL, ""
 
     def _slice(self, part: InputRange) -> InputSlice:
         return InputSlice(*part, records=self.copy.part((part.topic, part.partition)).read(part.low, part.high))
 
     def _intact(self, fields: Mapping[str, Any], ranges: Sequence[InputRange]) -> bool:
-        """Whether the inputs that a record of these fields names are those whose digest it holds."""
+        """Whether the inputs that a record names have the digest that the record holds."""
         slices = [self._slice(part) for part in ranges]
         return bool(fields["head"]["input_digest"] == self._machine.input_digest(slices))
 
     def _why_not_those(self, ranges: Sequence[InputRange]) -> tuple[Status, str]:
-        """Whether inputs that are not those of a record were taken out by an erasure, or changed."""
+        """Whether inputs that differ from those of a record were erased or changed, and the reason."""
         taken_out = [r.timestamp_ms for part in ranges for r in self._slice(part).records if not r.value]
         if not taken_out:
             return Status.CHANGED, _not_those(ranges)
         parts = [self.copy.part(source) for source in self._machine.inputs if self._topics[source[0]].tombstones]
-        # The youngest first: mostly a tombstone lies near the end of what an erasure left.
+        # Search backwards: a tombstone mostly lies near the end of a copy from which a user was erased.
         tombstones = (r.timestamp_ms for part in parts for r in reversed(part.records) if _is_tombstone(r))
         if not any(log_time_ms >= max(taken_out) for log_time_ms in tombstones):
             return Status.CHANGED, f"{_not_those(ranges)}; values are missing there, and no tombstone says why"
         return Status.ERASED, f"{_not_those(ranges)}; what a forgotten user wrote was taken out"
 
     def _only_inputs(self, record: InputRecord, ranges: Sequence[InputRange]) -> None:
-        """What can still be said when the machine's state is lost: whether the inputs are as they were."""
+        """Check only the inputs of a record, when the machine can no longer follow the journal."""
         status, reason = self._reach(ranges)
         if status is Status.EQUAL and not self._intact(codec.decode(record.value)[1], ranges):
             status, reason = self._why_not_those(ranges)
@@ -428,7 +429,7 @@ class Walker:
     # Outputs.
 
     def _tail(self) -> None:
-        """Inputs beyond the journal's end: dead letters may follow from them before the next record does."""
+        """Fold the inputs after the journal's end: their dead letters may be sent before the next journal record."""
         if self._sequence < 0:
             return
         for source in (*self._machine.inputs, *self._machine.broadcasts):

@@ -1,7 +1,7 @@
 """Compares an output partition with the records that the journals require.
 
-Every expected output must be there as often as it is expected, or more often (repeats). What was sent once came in the
-order of its journal. Anything else has no reason to be there.
+Every expected output must be there as often as it is expected, or more often (repeats). First occurrences come in the
+order of the journal. No other record may be there.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from hushstream.ops.log_copy import PartitionCopy
 from hushstream.schemas.topics import Topic
 
 REPEATS_KNOWN = 1 << 16
-"""Explained outputs of one partition that are known again where logs go on without end: a worker that starts repeats
-what it had not noted as sent, some thousands at most."""
+"""How many explained outputs of a growing partition are remembered, to recognize repeats. A worker that starts repeats
+the outputs that it had not noted as sent, some thousands at most."""
 
 
 @dataclass(slots=True)
 class Writer:
-    """One journal's outputs on one partition: they came in this order, each at least once.
+    """The outputs of one journal on one partition, in the order in which they must come, each at least once.
 
     Attributes:
-        expected: those that are waited for, and those between them that were found.
-        last: offsets of the journal's last records, of which a worker that ended may not have sent what follows.
+        expected: the outputs that are not found yet, and those between them that were found.
+        last: the offsets of the journal's last records, whose outputs a worker that ended may not have sent.
     """
 
     journal: TopicPartition
     expected: list[Expected] = field(default_factory=list)
     last: Collection[int] = ()
     next: int = 0
-    """Behind the last one that was found."""
+    """The number after the last output that was found."""
     found: set[int] = field(default_factory=set)
     gone: int = 0
-    """How many before ``expected`` were found, and are not kept."""
+    """How many outputs before ``expected`` were found, and are no longer kept."""
     first: int | None = None
-    """The first one that was found."""
+    """The number of the first output that was found."""
 
     @property
     def end(self) -> int:
@@ -46,16 +46,16 @@ class Writer:
         return self.gone + len(self.expected)
 
     def missing(self) -> list[tuple[int, Expected]]:
-        """What was not found, with its number."""
+        """The outputs that were not found, with their numbers."""
         return [(n, one) for n, one in enumerate(self.expected, self.gone) if n not in self.found]
 
 
 class Matcher:
-    """Compares one output partition with its writers' journals, while both go on.
+    """Compares one output partition with its writers' journals, while both grow.
 
     Attributes:
-        tally: counts and findings go here.
-        writers: who writes to the partition, by journal.
+        tally: takes the counts and findings.
+        writers: the writers of the partition, by journal.
     """
 
     def __init__(
@@ -69,26 +69,26 @@ class Matcher:
         """Begin at the beginning of the partition.
 
         Args:
-            tally: counts and findings go here.
-            topic: what the partition is of.
-            writers: who writes to it.
+            tally: takes the counts and findings.
+            topic: the partition's topic.
+            writers: the writers of the partition.
             also_allowed: digests of values that anyone may append (ticks).
-            unexplained: up to which offset there may be what followed from records before the checkpoints at which
-                journals began to be followed; behind it that may only be repeated.
+            unexplained: the offset up to which there may be outputs of journal records before the checkpoints; after it
+                such outputs may only be repeats.
         """
         self.tally = tally
         self.writers = {writer.journal: writer for writer in writers}
         self.unexplained = unexplained
         self._topic, self._also_allowed = topic, also_allowed
         self._places: dict[bytes, list[tuple[Writer, int]]] = {}
-        """Who expects a value, and as which of their outputs; mostly one writer and once."""
+        """The writers that must send a value, and the numbers of that output; mostly one writer and one number."""
         self._known: dict[bytes, None] = {}
-        """What was there before, and may be repeated: outputs that are not kept, the oldest first."""
+        """The digests of outputs that were found and are no longer kept, the oldest first; they may be repeated."""
         for writer in self.writers.values():
             self._place(writer, writer.gone)
 
     def expect(self, journal: TopicPartition, outputs: Sequence[Expected]) -> None:
-        """More follows from a journal."""
+        """Add outputs that follow from a journal."""
         writer = self.writers[journal]
         first = writer.end
         writer.expected += outputs
@@ -101,7 +101,7 @@ class Matcher:
                 self._places.setdefault(digest, []).append((writer, number))
 
     def meet(self, record: InputRecord, low: int) -> bool:
-        """Count a record of the partition, whose log begins at ``low``; False where nothing explains it."""
+        """Count a record of the partition, whose log begins at ``low``; False if no journal explains it."""
         digest = output_digest(self._topic, record.value)
         if digest in self._places:
             self._meet(self._places[digest], record.offset, low)
@@ -125,7 +125,7 @@ class Matcher:
         writer.found.add(number)
         writer.first = number if writer.first is None else min(writer.first, number)
         if offset < self.unexplained:
-            # It may be equal to what came before the checkpoint, so its place says nothing.
+            # It may be an equal output from before the checkpoint, so its position says nothing about the order.
             self.tally.count(Status.EQUAL)
             return
         late = number < writer.next
@@ -139,19 +139,19 @@ class Matcher:
         else:
             self.tally.count(Status.EQUAL)
 
-    def miss(self, part: PartitionCopy, quiet: bool) -> None:
-        """Find what is missing at the end of the partition; ``quiet`` is `LogCopy.quiet`."""
+    def miss(self, part: PartitionCopy, consistent: bool) -> None:
+        """Find the outputs that are missing at the end of the partition; ``consistent`` is `LogCopy.consistent`."""
         for writer in self.writers.values():
             first = writer.end if writer.first is None else writer.first
             for number, expected in writer.missing():
                 beyond = number >= writer.next
                 if expected.offset is None and beyond:
-                    # It follows from inputs that the role may not have read yet.
+                    # The output follows from inputs that the role may not have read yet.
                     continue
                 reason = _missing(writer, expected)
                 if part.low > 0 and number < first:
                     self.tally.find(Status.UNCHECKABLE, None, f"{reason}: the log begins at offset {part.low}")
-                elif beyond and not quiet:
+                elif beyond and not consistent:
                     why = "the copy was taken while the deployment worked"
                     self.tally.find(Status.UNCHECKABLE, None, f"{reason}: {why}")
                 elif beyond and expected.offset in writer.last:
@@ -160,15 +160,15 @@ class Matcher:
                 else:
                     self.tally.find(Status.CHANGED, None, reason)
 
-    # Where logs go on.
+    # For growing logs.
 
     def overdue(self, ended: Mapping[TopicPartition, int], deleted: int) -> None:
-        """Find what ought to be there by now, once, and forget what was found.
+        """Report, once, outputs that must be there by now and are missing; forget those that were found.
 
         Args:
-            ended: of each journal, up to which offset everything that followed was on its topic before this partition
-                was read to its end.
-            deleted: up to which offset retention had deleted the partition when it began to be read.
+            ended: for each journal, the offset up to which all outputs were sent before this partition was read to its
+                end.
+            deleted: the offset up to which retention had deleted the partition when reading began.
         """
         for writer in self.writers.values():
             before = ended.get(writer.journal, 0)
@@ -201,7 +201,7 @@ class Matcher:
             del self._known[next(iter(self._known))]
 
     def begin_anew(self, journal: TopicPartition, unexplained: float) -> None:
-        """A journal is followed from a later checkpoint: what was expected of it before is not known any more."""
+        """Drop the expected outputs of a journal, which is followed from a later checkpoint now."""
         writer = self.writers[journal]
         for number, expected in enumerate(writer.expected, writer.gone):
             places = [place for place in self._places.pop(expected.digest, ()) if place != (writer, number)]
@@ -214,17 +214,17 @@ class Matcher:
 
     @property
     def waiting(self) -> int:
-        """How many outputs are expected and not there yet."""
+        """How many expected outputs are not found yet."""
         return sum(len(writer.missing()) for writer in self.writers.values())
 
     @property
     def known(self) -> Iterable[bytes]:
-        """Digests of what was there and may be repeated, the oldest first."""
+        """The digests of outputs that were found and may be repeated, the oldest first."""
         found = (w.expected[number - w.gone].digest for w in self.writers.values() for number in sorted(w.found))
         return (*self._known, *found)
 
     def know_again(self, digests: Iterable[bytes]) -> None:
-        """What an earlier process knew."""
+        """Take the digests that an earlier process knew."""
         self._known.update(dict.fromkeys(digests))
 
 
@@ -235,26 +235,26 @@ def match(
     writers: Sequence[Writer],
     also_allowed: frozenset[bytes],
     complete: bool,
-    quiet: bool,
+    consistent: bool,
     unexplained: float = 0,
 ) -> None:
-    """Compare one output partition, as a copy holds it, with what its writers' journals say.
+    """Compare one output partition in a copy with its writers' journals.
 
     Args:
         tally, topic, writers, also_allowed, unexplained: see `Matcher`.
         part: the partition.
         complete: whether every writer's journal could be followed to its end.
-        quiet: `LogCopy.quiet`.
+        consistent: `LogCopy.consistent`.
     """
     matcher = Matcher(tally, topic, writers, also_allowed, unexplained)
     for record in part.records:
         if not matcher.meet(record, part.low):
             unexplained_record(tally, record.offset, complete)
-    matcher.miss(part, quiet)
+    matcher.miss(part, consistent)
 
 
 def unexplained_record(tally: Tally, offset: int, complete: bool) -> None:
-    """Find a record that nothing explains; ``complete`` as `match` has it."""
+    """Report a record that no journal explains; ``complete`` is that of `match`."""
     if complete:
         tally.find(Status.CHANGED, offset, "no journal record explains it")
     else:

@@ -1,13 +1,13 @@
-"""Verify: recompute everything that was published from the logs and the journals, and compare.
+"""`verify` recomputes everything that was published from the logs and the journals, and compares.
 
-Per role and home partition a fresh machine follows the journal from its genesis; every record is replayed from
-the inputs that it names, and what follows from it must be on the output topics with the same bytes, and
-nothing else may be. A role is checked with its own zone's key; the aggregator needs none. Inputs that no
-journal record covers yet are left alone: nothing followed from them.
+For each role and home partition, a fresh machine follows the journal from its genesis and replays every record from the
+inputs that the record names. The output topics must hold the outputs of these records with the same bytes, and nothing
+else. A role is checked with its own zone's key; the aggregator needs none. Inputs that no journal record covers yet are
+not checked, as they have no outputs yet.
 
-A check may begin with a published state in place of the genesis (`hushstream.ops.check.checkpoints.From`). It says
-what it did not recompute: all that came before. In its place journal and ledger are held against what is kept for ever
-(`hushstream.ops.check.after_checkpoint`).
+A check may begin with a published state instead of the genesis (`hushstream.ops.check.checkpoints.From`). Then it says
+that the records before it were not recomputed. Instead, journal and ledger are compared with the topics that are kept
+for ever (`hushstream.ops.check.after_checkpoint`).
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def verify(
     Args:
         logs: a copy of the roles' topics (`verified_topics`).
         system: the deployment.
-        keys: the keys at hand; a role whose key is not there is not checked, and is named.
-        roles: the roles, or None for all of the deployment, which is for the owner who holds all keys.
+        keys: the given keys; a role whose key is missing is not checked, and is named in the result.
+        roles: the roles; None for all, which is for an owner who holds all keys.
         start: where the check of each journal begins.
-        progress: told how many records of the journals were recomputed.
+        progress: gets the number of journal records that were recomputed.
 
     Raises:
         KeyFileError: a key file is there but cannot be used.
@@ -104,7 +104,7 @@ def verify_export(
     """Verify an export (`hushstream.ops.export`), or several that continue one another, the oldest first.
 
     Raises:
-        DamagedExport: one is not complete.
+        DamagedExport: an export is not complete.
         KeyFileError: a key file is there but cannot be used.
         HushstreamError: the deployment has no such role, the exports were made for another one, or do not continue one
             another (`hushstream.ops.check.joined.joined`).
@@ -129,7 +129,7 @@ def verify_live(
     start: From = From.GENESIS,
     progress: Progress = unreported,
 ) -> Verified:
-    """Verify what a broker holds now; the roles' topics are copied into memory (large ones: export first).
+    """Verify what a broker holds now. The roles' topics are copied into memory; export large ones first.
 
     Raises:
         HushstreamError: the topics cannot be read (`hushstream.ops.live.open_logs`), or a key cannot be used.
@@ -140,7 +140,7 @@ def verify_live(
 
 
 def verified_topics(system: System, roles: Collection[str] | None = None, start: From = From.GENESIS) -> frozenset[str]:
-    """The topics that a check of these roles reads, or of all (None), if it begins there.
+    """The topics that a check of these roles (None: of all) reads if it begins at ``start``.
 
     Raises:
         HushstreamError: the deployment has no such role.
@@ -150,13 +150,13 @@ def verified_topics(system: System, roles: Collection[str] | None = None, start:
 
 
 def _asked(system: System, names: Collection[str] | None) -> list[Role]:
-    """In the order in which data flows."""
+    """The requested roles, in the order in which data flows."""
     wanted = None if names is None else [role_of(system, name) for name in names]
     return [role for role in system.roles if wanted is None or role in wanted]
 
 
 def lacking_zones(role: Role, keys: KeySource) -> list[str]:
-    """The zones whose keys a check of the role needs and that are not at hand."""
+    """The zones whose keys a check of the role needs but that were not given."""
     if keys.seed is not None:
         return []
     return [zone for zone in role.key_zones if keys.folder is None or not key_path(keys.folder, zone).exists()]
@@ -166,14 +166,14 @@ def _without_key(role: Role, system: System, lacking: Collection[str], logs: Log
     tallies = []
     for partition in range(system.partitions[role.journal]):
         tally = Tally(role.name, (role.journal, partition))
-        reason = f"not at hand: the key of {' and of '.join(lacking)}"
+        reason = f"not given: the key of {' and of '.join(lacking)}"
         tally.find(Status.UNCHECKABLE, None, reason, len(logs.part(tally.source).records))
         tallies.append(tally)
     return tallies
 
 
 def _has_no_beginning(walks: Mapping[int, Walk], logs: LogCopy) -> bool:
-    """Whether nothing is known of one of these journals, since its beginning is not there."""
+    """Whether one of these journals could not be checked at all, because its beginning is missing."""
     return any(logs.part(found.tally.source).low > 0 and found.begun is None for found in walks.values())
 
 
@@ -182,13 +182,13 @@ def _journal_records(roles: Collection[Role], logs: LogCopy) -> int:
 
 
 def _walks(role: Role, system: System, keys: KeySource, logs: LogCopy, start: From, steps: Steps) -> Mapping[int, Walk]:
-    """The journals of a role, by home partition."""
+    """Walk through the journals of a role; the results by home partition."""
     digester = PublicDigester() if role.key_zone is None else keys.key(role.key_zone)
     work = role_work(role.name, system, keys)
     walker = _RoleWalker(role, system, work.make_machine, digester, logs, work.topics.declared, steps.step)
     walks = {home: walker.walk(home, start) for home in range(system.partitions[role.journal])}
     for home, found in walks.items():
-        # Of a journal that cannot be followed nothing is shown: it is found already.
+        # A journal that could not be followed is reported already; marks, ledger and proofs say nothing about it.
         if not found.complete or found.tally.counts[Status.CHANGED]:
             continue
         if found.begun is not None:
@@ -202,9 +202,9 @@ def _walks(role: Role, system: System, keys: KeySource, logs: LogCopy, start: Fr
 def _topic(
     role: Role, topic: str, walked: Mapping[str, Mapping[int, Walk]], system: System, logs: LogCopy
 ) -> list[Tally]:
-    """Check what a role wrote to a topic, and the others whose journals were followed.
+    """Check a topic to which a role wrote, and other roles whose journals were followed.
 
-    Where another role writes it too, whose journal was not, what no journal at hand explains may be that one's.
+    If another role, whose journal was not followed, writes it too, an unexplained record may be from that role.
     """
     writing = [one.name for one in system.roles if topic in role_topics(one, system).writes]
     walks = [(home, walk) for name in writing for home, walk in walked.get(name, {}).items()]
@@ -228,7 +228,7 @@ class _RoleWalker:
     on_record: Callable[[], None]
 
     def walk(self, home: int, start: From) -> Walk:
-        """Follow one journal from where it can begin."""
+        """Follow one journal, from a published state or from its genesis."""
         if start is From.GENESIS:
             return self._from_genesis(home)
         begun, passed_over = self._begin(home, start)
@@ -247,7 +247,7 @@ class _RoleWalker:
         return found
 
     def _from_genesis(self, home: int) -> Walk:
-        """Follow one journal under the key that it was begun with, if its first record still says which."""
+        """Follow one journal from its genesis, which says under which key it began."""
         journal = self.logs.part((self.role.journal, home))
         if self.role.key_zone is None or journal.low > 0 or not journal.records:
             digesters = (self.digester,)
@@ -269,7 +269,7 @@ class _RoleWalker:
         return NoteSeal(self.system.config.deployment, self.role.name, home, self.make.state_keys())
 
     def _begin(self, home: int, start: From) -> tuple[Begun | None, list[str]]:
-        """The first published state of use, in the order that was asked for, and why others are of none."""
+        """Begin with the first usable published state, in the requested order; also says why others were skipped."""
         seal = StateSeal(self.system.config.deployment, self.role.name, home, self.make.state_keys())
         states = PublishedCopy(self.logs.part((self.role.state.name, home)), seal)
         machine = self.make(home)
@@ -294,7 +294,7 @@ class _RoleWalker:
 
 
 def genesis_in(journal: PartitionCopy) -> bytes:
-    """The first record of a journal that is one; whatever stands before it is nobody's."""
+    """The genesis of a journal: its first record that is one; records before it are foreign."""
     for record in journal.records:
         with suppress(CodecError):
             codec.decode(record.value, frozenset({"Genesis"}))
@@ -303,7 +303,7 @@ def genesis_in(journal: PartitionCopy) -> bytes:
 
 
 def _homeless(role: Role, homes: int, logs: LogCopy) -> list[Tally]:
-    """Journals of home partitions that the deployment does not have."""
+    """Report journals of home partitions that the deployment does not have."""
     tallies = []
     for partition, part in logs.of_topic(role.journal):
         if partition >= homes and part.records:
@@ -326,7 +326,7 @@ def _outputs(
     system: System,
     logs: LogCopy,
 ) -> Tally:
-    """Check one output partition; ``everybody`` says whether ``walks`` are of all who write it."""
+    """Check one output partition; ``everybody`` says whether ``walks`` are those of all its writers."""
     topic, partition = topic_of(system, source[0]), source[1]
     at_home = topic.partition_rule is PartitionRule.HOME
     writing = [found for home, found in walks if home == partition or not at_home]
@@ -334,18 +334,18 @@ def _outputs(
     tally = Tally(role.name, source)
     complete = everybody and all(found.complete for found in writing)
     before = max((outputs_end(found.begun, source) for found in writing if found.begun is not None), default=0)
-    match(tally, topic, logs.part(source), writers, also_allowed(topic, system), complete, logs.quiet, before)
+    match(tally, topic, logs.part(source), writers, also_allowed(topic, system), complete, logs.consistent, before)
     return tally
 
 
 def outputs_end(begun: Begun, source: TopicPartition) -> float:
-    """Up to where an output may follow from what was not recomputed."""
+    """The offset of an output up to which records may follow from journal records that were not recomputed."""
     end = begun.checkpoint.end(source)
     return inf if end is None else end
 
 
 def also_allowed(topic: Topic, system: System) -> frozenset[bytes]:
-    """Ticks: they hold nothing but the configuration's digest, and whoever reads the topic may append them."""
+    """The digests of ticks: a tick holds only the configuration's digest, and any reader of the topic may append it."""
     if not topic.ticks:
         return frozenset()
     fields = {"config_digest": system.digest}

@@ -1,1 +1,1 @@
-"""What was spent, read from ledgers."""
+"""Reads from ledgers how much of the privacy budget was spent."""

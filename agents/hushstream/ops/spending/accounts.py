@@ -1,4 +1,4 @@
-"""What the scopes of a deployment have spent, as values and as a table."""
+"""The amounts that the scopes of a deployment have spent, as values and as a table."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from hushstream.privacy.amounts import Cost, delta_text, epsilon_text
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What one scope has spent.
+    """The spending of one scope.
 
     Attributes:
-        scope: the budget that paid.
-        mechanism: what was released; for a deployment scope the filter that composes.
-        entries: how many releases (a counter at a trusted role enters its first one alone); for a deployment scope
-            how often it has paid.
-        spent: for all of them together.
-        limit: what the scope may spend.
-        left: the largest single price that it would still admit.
+        scope: the name of the scope.
+        mechanism: the mechanism of its releases; for a deployment scope the privacy filter.
+        entries: the number of releases (a counter at a trusted role enters only its first one); for a deployment scope
+            the number of charges.
+        spent: the sum of all charges.
+        limit: the most that the scope may spend.
+        left: the largest single price that the scope would still admit.
         within: whether it has stayed within its limit.
-        refusing: why nothing more is released on it; empty where something may be.
-        private_as_stated: False when an entry says that its release is weaker than the printed guarantee.
-        party: whose ledger it is in, where each party of the deployment has its own; else empty.
-        plan: in words, how much of what is planned has been paid, and what that still pays for.
+        refusing: why the scope admits no further release; empty if it does.
+        private_as_stated: False if an entry says that its release is weaker than the printed guarantee.
+        party: the party that owns the ledger, if each party of the deployment has its own; otherwise empty.
+        plan: in words, how much of the plan has been paid, and how many releases that still pays for.
     """
 
     scope: str
@@ -42,7 +42,7 @@ class Account:
 
     @property
     def name(self) -> str:
-        """The scope, behind the party that pays."""
+        """The scope, after the name of the party that pays."""
         return f"{self.party}: {self.scope}" if self.party else self.scope
 
     def as_json(self) -> dict[str, Any]:
@@ -63,7 +63,7 @@ class Account:
 
 
 def grouped(charges: Iterable[Account]) -> list[Account]:
-    """Windows of a partition as one line, which shows the dearest of them; other charges as they are."""
+    """Show the windows of a partition as one line, with the most expensive one; other charges stay as they are."""
     lines: list[Account] = []
     windows: dict[tuple[str, str, str], list[Account]] = {}
     for account in charges:
@@ -94,7 +94,7 @@ def table(accounts: Iterable[Account]) -> list[str]:
 
 
 def _left(account: Account) -> str:
-    """An amount or, where all that was planned is paid, what it still pays for: a zero would read as an alarm."""
+    """The amount left, or, if everything planned is paid, what that pays for: a zero would look like an alarm."""
     if account.left.epsilon_micro or not account.plan:
         return _short(account.left)
     if account.refusing or not account.within:

@@ -1,8 +1,9 @@
-"""What has been spent and what is left, from the ledger topics, beside the configured limits.
+"""Shows what has been spent and what is left, from the ledger topics, beside the configured limits.
 
-Each charge has a scope of its own and one price: an epoch of noise, a window, a lift. What the charges cost one unit
-together is the deployment scope of their partition, under the filter that the roles themselves ask
-(`hushstream.engine.noise.budget` says which charges add up there). A slot is in one window, so windows never add up.
+Each charge (an epoch of noise, a window, a lift) has a scope of its own and one price. The deployment scope of a
+partition holds what the charges cost one unit together, under the same filter that the roles use
+(`hushstream.engine.noise.budget` says which charges are added there). A slot is in one window only, so windows are
+never added.
 """
 
 from __future__ import annotations
@@ -26,30 +27,30 @@ _INCOMPLETE = "INCOMPLETE: more was spent than the ledger holds; no figure is gi
 
 
 def budget_topics(system: System) -> tuple[str, ...]:
-    """What ``hushstream.ops.live.copy(connection, counts, budget_topics(system))`` reads for a budget."""
+    """The topics that a budget needs: read them with `hushstream.ops.live.copy`."""
     return (*system.ledgers, *mark_topics(system))
 
 
 INCOMPLETE = 2
-"""Exit code: more was spent than the ledger holds, so what was spent is not known."""
+"""Exit code: more was spent than the ledger holds, so the spending is not known."""
 
 EXHAUSTED = 3
-"""Exit code: all is as it should be, and somewhere the budget refuses every further release."""
+"""Exit code: the ledger is correct, but some scope refuses every further release."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a deployment has spent.
+    """The spending of a deployment.
 
     Attributes:
-        promises: what the configuration promises.
-        facts: the limits, and what of the plan fits them.
-        deployments: the deployment scopes.
-        charges: the own scopes.
-        repeated: identical entries beyond the first (sends are at least once); they cost nothing.
-        problems: conflicting, foreign and unreadable entries. Of two contents under one id both are charged,
-            since both may have been released.
-        lost: where release marks say that more was spent than the ledger holds.
+        promises: the guarantees of the configuration.
+        facts: the limits, and how much of the plan fits within them.
+        deployments: the accounts of the deployment scopes.
+        charges: the accounts of the single charges.
+        repeated: how many entries are repeats (an entry is sent at least once); they cost nothing.
+        problems: conflicting, foreign and unreadable entries. If two entries have one id but different content, both
+            are charged, as both may have been released.
+        lost: the places at which release marks say that more was spent than the ledger holds.
     """
 
     promises: Promises
@@ -62,12 +63,12 @@ class Budget:
 
     @property
     def guarantee(self) -> Guarantee:
-        """Of what the system releases."""
+        """The guarantee of the system's releases, without the lift."""
         return self.promises.releases
 
     @property
     def ok(self) -> bool:
-        """Whether the ledger is as the roles write it and whole, and no scope spent more than it may."""
+        """Whether the ledger is correct and complete, and no scope spent more than it may."""
         return (
             not self.problems
             and not self.lost
@@ -76,12 +77,12 @@ class Budget:
 
     @property
     def exhausted(self) -> tuple[Account, ...]:
-        """The scopes on which nothing more is released."""
+        """The scopes that admit no further release."""
         return tuple(account for account in self.charges if account.refusing)
 
     @property
     def exit_code(self) -> int:
-        """`INCOMPLETE`; 1 when something is wrong; `EXHAUSTED` where a budget refuses every further release; else 0."""
+        """`INCOMPLETE`; 1 for any other problem; `EXHAUSTED` if a scope refuses every further release; otherwise 0."""
         if self.lost:
             return INCOMPLETE
         if not self.ok:
@@ -90,7 +91,7 @@ class Budget:
 
     @property
     def largest_of_a_unit(self) -> Cost:
-        """The most that any charge was paid: no unit paid more for one."""
+        """The largest amount that was paid on one charge: no unit paid more on a charge."""
         return Cost(
             max((account.spent.epsilon_micro for account in self.charges), default=0),
             max((account.spent.delta_units for account in self.charges), default=0),
@@ -98,7 +99,7 @@ class Budget:
 
     @property
     def by_mechanism(self) -> Mapping[str, int]:
-        """How many entries each mechanism has."""
+        """The number of entries of each mechanism."""
         found: dict[str, int] = {}
         for account in self.charges:
             found[account.mechanism] = found.get(account.mechanism, 0) + account.entries
@@ -110,7 +111,7 @@ class Budget:
         return all(account.private_as_stated for account in self.charges)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values under stable keys; of an incomplete ledger those alone that are not about what was spent."""
+        """Plain values under stable keys; for an incomplete ledger only those that do not depend on the spending."""
         lifetime = self.guarantee.lifetime
         return {
             "ok": self.ok,
@@ -134,9 +135,9 @@ class Budget:
         }
 
     def as_text(self) -> str:
-        """The limits, what was spent and is left, and what is wrong; windows of a partition share a line.
+        """The limits, what was spent, what is left, and all problems; the windows of a partition share a line.
 
-        Of an incomplete ledger only what is missing: what it holds is less than was spent.
+        For an incomplete ledger only what is missing, because its sums are less than what was spent.
         """
         if self.lost:
             return "\n".join([_INCOMPLETE, *map(str, (*self.problems, *self.lost))]) + "\n"
@@ -159,7 +160,7 @@ class Budget:
 
 
 def read(logs: LogCopy, system: System) -> Budget:
-    """What the ledger topics of a copy say.
+    """Read the ledger topics of a copy.
 
     Args:
         logs: a copy that holds `budget_topics`.
@@ -195,13 +196,13 @@ def _conflict(seen: Seen) -> str:
 
 
 def mark_topics(system: System) -> tuple[str, ...]:
-    """Where the roles of a deployment note how far they have released."""
+    """The topics of the roles' release marks."""
     return tuple(role.marks for role in system.roles if role.marks is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A record that cannot be what a role wrote, or that tells of what is missing."""
+    """A record that no role can have written, or a mark that shows that entries are missing."""
 
     topic: str
     partition: int
@@ -218,7 +219,7 @@ class Problem:
 
 
 def gaps(logs: LogCopy, system: System) -> Iterator[Problem]:
-    """Where marks say that more was spent than the ledger holds.
+    """Find where marks say that more was spent than the ledger holds.
 
     Args:
         logs: a copy that holds the ledger topics and `mark_topics`.
@@ -242,7 +243,7 @@ def gaps(logs: LogCopy, system: System) -> Iterator[Problem]:
 
 
 def _gap(marks: Sequence[Mark], empty: Sequence[str]) -> str:
-    """What is missing of one partition, some ledgers of which are empty; an empty text where nothing is."""
+    """Say what is missing of one partition, of which some ledgers are empty; empty if nothing is missing."""
     journals = {mark.journal for mark in marks}
     times = max((mark.generation for mark in marks), default=0)
     if times or len(journals) > 1:

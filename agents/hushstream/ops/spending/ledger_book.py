@@ -1,4 +1,4 @@
-"""The entries of a ledger topic, added up: by own scope, and by the deployment scope of each partition."""
+"""Adds up the entries of a ledger topic, for each charge and for the deployment scope of each partition."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from hushstream.schemas.codec import CodecError
 
 
 class Seen:
-    """One record of a ledger topic: its entry, or why it is none of this deployment."""
+    """One record of a ledger topic: its entry, or why it is no entry of this deployment."""
 
     def __init__(self, value: bytes, system: System, terms: SpendingTerms) -> None:
-        """Read it."""
+        """Decode and check the record."""
         self.entry: Mapping[str, Any] = {}
         self.entry_id = b""
         try:
@@ -32,7 +32,7 @@ class Seen:
 
 @dataclass(slots=True)
 class _Charge:
-    """What was entered for one own scope."""
+    """The entries of one charge."""
 
     entries: int = 0
     spent: Cost = field(default_factory=lambda: Cost(0))
@@ -42,7 +42,7 @@ class _Charge:
 
 
 class _Place(NamedTuple):
-    """Where an own scope stands among those of its partition, and its name."""
+    """The position of a charge among those of its partition, and its name."""
 
     partition: int
     order: int
@@ -52,29 +52,29 @@ class _Place(NamedTuple):
 
 
 class Book:
-    """The entries of one ledger topic, by own scope."""
+    """The entries of one ledger topic, by charge."""
 
     def __init__(self, terms: SpendingTerms, party: str = "") -> None:
-        """Nothing is entered; ``party`` is whose ledger it is."""
+        """Begin without entries; ``party`` owns the ledger."""
         self._terms = terms
         self._party = party
         self._charges: dict[_Place, _Charge] = {}
 
     def enter(self, entry: Mapping[str, Any]) -> None:
-        """Take an entry that is of this deployment."""
+        """Add an entry, which belongs to this deployment."""
         debit = entry["debit"]
         place = _Place(*OwnScope.of(debit["scope"], self._terms.own), debit["scope"])
         charge = self._charges.setdefault(place, _Charge())
         charge.entries += 1
         price = Cost(debit["epsilon_micro"], delta_from_bytes(debit["delta_units"]))
         charge.spent += price
-        # Where one price pays for all releases, those after the first ask for nothing.
+        # If one price pays for all releases of a charge, the releases after the first ask for nothing.
         charge.refused = price == Cost(0) if self._terms.steps else charge.spent == Cost(0)
         charge.mechanisms[debit["mechanism"]] = None
         charge.as_stated &= entry["private_as_stated"]
 
     def charges(self) -> list[Account]:
-        """The own scopes, in order."""
+        """The accounts of the charges, in order."""
         price = self._terms.price.cost
         newest = {place.partition: place for place in sorted(self._charges)}
         return [
@@ -95,13 +95,13 @@ class Book:
         ]
 
     def deployments(self) -> list[Account]:
-        """The deployment scopes, by partition."""
+        """The accounts of the deployment scopes, by partition."""
         terms, found = self._terms, []
         for partition in sorted({place.partition for place in self._charges}):
             paid = {
                 (p.redraw, p.nonce) for p, c in self._charges.items() if p.partition == partition and c.spent != Cost(0)
             }
-            # The n-th redraw is charged with all before it, also those whose entries were lost.
+            # The n-th redraw is charged together with all before it, even if their entries were lost.
             incarnations = max(max((redraw + 1 for redraw, _ in paid), default=0), len(paid))
             total = terms.life_up_to(incarnations - 1, self._newest_step(partition)) if incarnations else ()
             found.append(
@@ -120,7 +120,7 @@ class Book:
         return found
 
     def _newest_step(self, partition: int) -> int:
-        """How far the charges of the newest redraw have come: the ones before it are paid in full."""
+        """The step that the charges of the newest redraw have reached; earlier redraws are paid completely."""
         paid = [
             (p.redraw, c.spent) for p, c in self._charges.items() if p.partition == partition and c.spent != Cost(0)
         ]
@@ -128,19 +128,19 @@ class Book:
         return max(self._step(spent) for redraw, spent in paid if redraw == newest)
 
     def _step(self, spent: Cost) -> int:
-        """The first step that costs as much as was paid."""
+        """The first step whose price is the amount paid."""
         steps = self._terms.steps
         return next((n for n, step in enumerate(steps) if spent.fits(step.cost)), len(steps))
 
     def _covers(self, charge: _Charge) -> str:
-        """What the price of a charge still pays for."""
+        """Say how many releases the price of a charge pays for."""
         releases = self._terms.releases
         if releases is None:
             return "paid for any number of releases"
         return f"paid for {count_text(releases, 'release')}, {min(charge.entries, releases)} made"
 
     def _refusing(self, charge: _Charge) -> str:
-        """Why nothing more is released on a partition's newest charge."""
+        """Say why a partition's newest charge admits no further release; empty if it does."""
         if charge.refused:
             following = 0 if charge.spent == Cost(0) else self._step(charge.spent) + 1
             asked = self._terms.price_up_to(following).cost - charge.spent

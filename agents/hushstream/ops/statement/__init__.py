@@ -1,1 +1,1 @@
-"""The page for a data-protection officer."""
+"""The statement of a deployment for its data-protection officer."""

@@ -1,9 +1,9 @@
-"""The statement of a deployment for a data-protection officer, computed from its configuration and nothing else.
+"""Computes the statement of a deployment for a data-protection officer, from its configuration only.
 
 Its parts follow the questions of NIST SP 800-226 (Guidelines for Evaluating Differential Privacy Guarantees): the
-parameters and the unit, the algorithm, the trust model, security and access, and what is left open; and it carries
-the fields under which public registries of differentially private deployments list one. What only the operator can
-know (who they are, why they do it) they may add; otherwise the statement says that it was not stated.
+parameters and the unit, the algorithm, the trust model, security and access, and what is not protected. It also has the
+fields of public registries of differentially private deployments. The operator may add facts that only they know (who
+they are, the purpose); otherwise the statement says that these were not stated.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _COMPOSITIONS = {
 
 @dataclass(frozen=True, slots=True)
 class OperatorFacts:
-    """What only the operator can say."""
+    """Facts that only the operator knows."""
 
     operator: str = NOT_STATED
     contact: str = NOT_STATED
@@ -46,7 +46,7 @@ class OperatorFacts:
         """From plain values.
 
         Raises:
-            HushstreamError: an unknown name, or a value that is no text.
+            HushstreamError: a name is unknown, or a value is not text.
         """
         known = {field.name for field in fields(cls)}
         unknown = sorted(set(values) - known)
@@ -71,17 +71,17 @@ class Statement:
     """The whole statement.
 
     Attributes:
-        deployment: its name.
+        deployment: the name of the deployment.
         config_digest: 32 hexadecimal digits.
-        sentence: one line, the first: what it comes to for one person.
-        odds: what somebody may come to believe of one, as label and share: the picture beside it.
-        verdict: one line: whether it is private as stated, and at which price.
-        marks: warnings that stand next.
-        warning: what must be known beside the figures of a whole life, or None; it stands first, too.
-        sections: in reading order.
+        sentence: the first line: what the guarantee means for one person.
+        odds: what an onlooker may come to believe about a person, as label and share, for the picture beside it.
+        verdict: one line: whether the deployment is private as stated, and at which price.
+        marks: warnings, which come next.
+        warning: what must be known together with the figures of a whole life, or None; it is printed at the top, too.
+        sections: the sections in reading order.
         registry: the fields of a public registry, by name.
-        guarantee: the plain values of the guarantee, the lift's, and what both cost together.
-        accepted_losses: those of the running deployment in plain values; None where its logs were not read.
+        guarantee: the plain values of the guarantee, of the lift's, and of both together.
+        accepted_losses: those of the running deployment in plain values; None if its logs were not read.
     """
 
     deployment: str
@@ -116,16 +116,16 @@ class Statement:
 def statement_of(
     system: System, operator: OperatorFacts | None = None, losses: AcceptedLosses | None = None
 ) -> Statement:
-    """What a deployment must tell its data-protection officer, and they the users.
+    """Compute the statement, which the data-protection officer passes on to the users.
 
     Args:
         system: the deployment.
-        operator: what only the operator can say.
-        losses: what operators have accepted to lose; None where the deployment's logs were not read.
+        operator: facts that only the operator knows.
+        losses: the losses that operators have accepted; None if the deployment's logs were not read.
     """
     operator = operator or OperatorFacts()
     promises = system.promises
-    # What a replay of a public dataset draws is from a seed always.
+    # The noise of a replay of a public dataset always comes from a seed.
     promises = replace(promises, releases=promises.releases.under_key(system.public_dataset))
     promise = promises.releases
     return Statement(
@@ -183,7 +183,7 @@ def _who(system: System, operator: OperatorFacts) -> Section:
 
 
 def _summary(system: System, promises: Promises) -> Section:
-    """One page for who reads no further: each fact in a line, its details below."""
+    """One page for readers who read no further: one line for each fact, with details in later sections."""
     promise = promises.releases
     published = [f"{content.what} ({content.topic})" for content in promise.contents if content.zone == PUBLISHED]
     open_facts = len({fact for one in promises.each for fact in one.not_protected})
@@ -208,7 +208,7 @@ def _summary(system: System, promises: Promises) -> Section:
 
 
 def _parameters(system: System, promises: Promises) -> Section:
-    """The page's own lines on the person, the unit and the lift; then the limits and how to read them."""
+    """The parameters for the person, the unit and the lift; then the limits, and how to read them."""
     groups = {group.key: group for group in groups_of(promises)}
     facts = [(_small(line.name), line.text) for key in ("person", "unit") for line in groups[key].lines]
     if promises.lift is not None:
@@ -253,7 +253,7 @@ def _algorithm(system: System, promise: Guarantee) -> Section:
 
 
 def _words(promise: Guarantee) -> tuple[tuple[str, str], ...]:
-    """What a counter's words mean, where there is one."""
+    """The meaning of a counter's words, if the deployment has one."""
     if "leaves" not in promise.mechanism:
         return ()
     means = "a leaf is what one release adds to the sums; a node is a sum of leaves that has noise of its own"
@@ -261,7 +261,7 @@ def _words(promise: Guarantee) -> tuple[tuple[str, str], ...]:
 
 
 def _lift(system: System, promise: Guarantee | None) -> tuple[Section, ...]:
-    """The lift's own guarantee; empty where none is released."""
+    """The lift's own guarantee; empty if no lift is released."""
     if promise is None:
         return ()
     over = "of a hold-out and of all others" if system.shadow is None else _IN_SHADOW
@@ -282,7 +282,7 @@ def _lift(system: System, promise: Guarantee | None) -> tuple[Section, ...]:
 
 
 def _before(system: System) -> tuple[Section, ...]:
-    """What was paid elsewhere for what the deployment began with; empty where it began with nothing."""
+    """What was paid elsewhere for the model with which the deployment began; empty if it began without one."""
     facts = tuple((f"carried over, {number}", fact.text) for number, fact in enumerate(system.before, 1))
     return (Section("What was paid before", facts),) if facts else ()
 
@@ -302,7 +302,7 @@ def _trust(system: System, promise: Guarantee) -> Section:
 
 
 def _adds_noise(system: System, promise: Guarantee) -> str:
-    """The zone that adds it, and whose workers, where they are those that see what users do."""
+    """The zone that adds the noise, and its workers, if they see what users do."""
     written = {topic.name for topic in system.topics if topic.client == "writes"}
     workers = [role.name for role in system.roles if role.key_zone == promise.zone and written & set(role.inputs)]
     named = f": the operator's {' and '.join(workers)} workers" if workers else ""
@@ -390,7 +390,7 @@ def _joined(texts: Iterable[str]) -> str:
 
 
 def _of_each(promises: Promises, amount: Callable[[Cost], str]) -> str:
-    """One amount of each guarantee, of both questions where there are two; none where content leaves un-noised."""
+    """The amount of each guarantee, for both questions if there are two; none if content leaves un-noised."""
     if promises.releases.unnoised:
         return "none: content leaves un-noised"
     texts = [_of_both(promise.unit_prices, amount) for promise in promises.each]

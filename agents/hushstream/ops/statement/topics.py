@@ -20,7 +20,7 @@ _WHOSE = "each party's"
 
 
 def content_facts(system: System, promises: Promises) -> list[Fact]:
-    """One fact for each topic and form in which content of persons stands on it, and one for the other topics."""
+    """One fact for each topic with content of persons, and its form; one fact for all other topics."""
     contents = promises.releases.contents
     facts = []
     for content in contents:
@@ -44,7 +44,7 @@ def content_facts(system: System, promises: Promises) -> list[Fact]:
 
 
 def reader_facts(system: System) -> list[Fact]:
-    """Who may read and write the topics of the private zones, and which ones are published."""
+    """Who may read and write the topics of the private zones, and which topics are published."""
     private = [topic for topic in system.topics if topic.zone in {role.key_zone for role in system.roles}]
     facts = [
         (
@@ -89,7 +89,7 @@ def _sealed_under(topic: Topic, system: System) -> str:
 
 
 def _names(system: System, topic: Topic, named: Sequence[str], right: str) -> str:
-    """Who does something with a topic; before the workers, whoever does it under the name of a role without any."""
+    """Who reads or writes a topic; first those who act under the name of a role without workers."""
     relays = ["whoever relays for users' devices" for held in system.outside.values() if held.get(topic.name) == right]
     told = [name for name in named if name in system.role_names or name in beside_workers(system)]
     return ", ".join([*relays, *told])

@@ -1,4 +1,4 @@
-"""A statement's verdict in one line, and its figures in worked examples, for a reader who knows no epsilon."""
+"""The verdict of a statement in one line, and worked examples for a reader who does not know epsilon."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNIT_SUBJECT = Subject("which of two it was", "whether it was there at all", "th
 
 
 def verdict(promises: Promises) -> str:
-    """What holds, in one line: for one person first, then for one unit; and where nothing does, that."""
+    """Say in one line what is guaranteed: first for one person, then for one unit; or that nothing is."""
     promise = promises.releases
     if promise.unnoised:
         return f"Not private as stated: content of persons leaves un-noised on {', '.join(promise.unnoised)}"
@@ -34,7 +34,7 @@ def verdict(promises: Promises) -> str:
 
 
 def told(prices: Prices, subject: Subject) -> str:
-    """Both prices with their questions, the larger one first."""
+    """Say both prices with their questions, the larger one first."""
     which = f"{subject.which}, {price_text(prices.which)}"
     if prices.took_part is None:
         return f"{which}; {subject.public}"
@@ -42,7 +42,7 @@ def told(prices: Prices, subject: Subject) -> str:
 
 
 def worked_example(system: System, promises: Promises) -> list[tuple[str, str]]:
-    """What the figures let an onlooker learn of somebody, from even odds."""
+    """Show by an example what an onlooker may learn about a person, starting from even odds."""
     promise = promises.releases
     fact = system.words.example
     if promise.unnoised:
@@ -67,7 +67,7 @@ def worked_example(system: System, promises: Promises) -> list[tuple[str, str]]:
 
 
 def how_to_read(promises: Promises) -> str:
-    """What the figures mean, in one sentence: each price bounds the odds of its own question."""
+    """Say in one sentence what the figures mean: each price bounds the odds of its own question."""
     subject = promises.releases.person
     factor = "by at most a factor of e to its epsilon, but for a chance of its delta"
     both = f"the odds of {subject.which} change {factor}, whatever is published"
@@ -77,7 +77,7 @@ def how_to_read(promises: Promises) -> str:
 
 
 def _after(cost: Cost) -> str:
-    """What even odds become, with the delta of this bound."""
+    """Say what even odds become under this bound, with its delta."""
     if weakness(cost) == NOTHING:
         return "Afterwards they may know for certain: nothing is promised."
     if float(epsilon_value(cost.epsilon_micro)) >= _CERTAIN:

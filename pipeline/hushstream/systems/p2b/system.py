@@ -73,11 +73,11 @@ _DEVICES: Mapping[str, Literal["Read", "Write"]] = {"reports": "Write", STATEMEN
 """What a gateway for devices may do: it appends their sealed slots, and hands out signed models."""
 
 _RELAY: Mapping[str, Mapping[str, Literal["Read", "Write"]]] = {"learner": {"reports": "Write", "models": "Read"}}
-"""What whoever relays for the agents on users' devices may do, where there are no learner workers: under the learner's
-name it writes their slots and fetches models for them."""
+"""The rights of a relay for agents on users' devices, if there are no learner workers: under the learner's name it
+writes their slots and fetches models for them."""
 
 
-# The roles: what each reads and writes, how its machine is made, and what it may show of it.
+# The roles: the topics that each reads and writes, how its machine is made, and the gauges that it may show.
 
 
 def _shuffler(system: P2BSystem, home: int, keys: RoleKeys) -> ShufflerMachine:
@@ -96,7 +96,7 @@ def _learner_gauges(machine: LearnerMachine, now_seconds: float) -> Mapping[str,
 
 
 def _learner_figures(core: P2BSystem, topic: str, value: bytes) -> Mapping[str, float]:
-    """The lift over a hold-out; in the shadow items are counted, of which no partition alone says enough."""
+    """The figures of the lift over a hold-out; none in the shadow, where one partition's counts by item are too few."""
     if topic != "lift" or not core.config.lift.holdout:
         return {}
     fields = codec.decode(value, frozenset({"Lift"}))[1]
@@ -357,7 +357,7 @@ def _period_ms(config: P2BConfig) -> int:
 
 
 def started_facts(promises: Promises, start: ExportedModel | None) -> Sequence[Fact]:
-    """The sum that whoever is in both deployments has paid; nothing where users begin with nothing."""
+    """The total price for a person who is in both deployments; empty if this one began without a model."""
     if start is None:
         return ()
     about, both = start.about, start.paid + promises.together

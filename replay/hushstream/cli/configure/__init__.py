@@ -1,1 +1,1 @@
-"""Commands before anything runs: configurations, deployments, what they promise."""
+"""Commands before anything runs: configurations, deployments, their guarantees."""

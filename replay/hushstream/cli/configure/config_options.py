@@ -35,11 +35,11 @@ class Setting:
     """One setting of a configuration.
 
     Attributes:
-        name: with the sections above it, as ``--set`` takes it.
-        type: what it may be, as it is written in YAML.
-        default: what it is when it is left out, as it is written in YAML; None where it may not be left out.
-        unit: what its number is counted in; empty where it has no unit.
-        meaning: what it does.
+        name: the key with its sections, as ``--set`` takes it.
+        type: the possible values, in YAML.
+        default: the value if the key is left out, in YAML; None if the key is required.
+        unit: the unit of its number; empty if it has none.
+        meaning: what the setting does.
     """
 
     name: str
@@ -76,7 +76,7 @@ def options(
 
 
 def settings(kind: Kind) -> tuple[Setting, ...]:
-    """Every setting of a system; its meaning is what the docstring of its class says of it under ``Attributes:``."""
+    """Every setting of a system; meanings come from the section ``Attributes:`` in the docstring of its class."""
     found: dict[str, Setting] = {}
     for one in kind.language.keys:
         said = meanings(one.owner).get(one.field.name, "")

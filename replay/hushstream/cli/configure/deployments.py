@@ -1,4 +1,4 @@
-"""Commands before anything runs: configuration, what is prepared, and keys."""
+"""Commands before anything runs: check a configuration, prepare a deployment, and make keys."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def prepare_command(
 ) -> None:
     """Make a deployment's folder: check the configuration, and prepare the files that its system needs.
 
-    A system may take files for it, each as --NAME FILE, which a wrong one is answered with. Where what users send is
-    sealed, the public half of the sealing key is published in the folder; workers and agents need no more.
+    A system may need files for this, each as --NAME FILE; a wrong name is answered with the right ones. If users' slots
+    are sealed, the public half of the sealing key is written into the folder; workers and agents need nothing else.
     """
     path = config_file(config)
     values = read_config(path)
@@ -92,7 +92,7 @@ def prepare_command(
 
 
 def _inputs(kind: Kind, left: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """The files that preparation is given, from what a command line holds beside its options."""
+    """The files for the preparation, from the rest of the command line."""
     known = {f"--{one.name}": one for one in kind.inputs}
     found: dict[str, tuple[str, str]] = {}
     words = iter(left)
@@ -133,7 +133,7 @@ def check_config(config: ConfigFile, json: AsJson = False) -> None:
 
 
 def _require_possible(config: DeploymentValues, path: Path) -> None:
-    """Refuse valid values that are not valid together: too many codes, too large records, no privacy."""
+    """Refuse combinations of valid values that are not valid together: too many codes, too large records, no noise."""
     kind, artefacts = kind_of(config.system), artefacts_of(path.parent)
     try:
         kind.check(config)
@@ -153,7 +153,7 @@ def _default_zones() -> tuple[str, ...]:
 
 
 def _with_storage(zones: Iterable[str]) -> tuple[str, ...]:
-    """Zones, each before its storage key if its workers have one."""
+    """The names of zones, each followed by that of its storage key if its workers have one."""
     named = ((zone, storage_zone(zone)) for zone in zones)
     found = (name for pair in named for name in pair if name == pair[0] or common_name(name) in storage_zones())
     return tuple(dict.fromkeys(found))
@@ -171,7 +171,7 @@ def keys_storage(folder: KeyDirectory = Path(KEYS), json: AsJson = False) -> Non
 
     Give them to all workers of a zone.
 
-    A worker that is restarted with it seals its state under it from then on, and opens what was sealed before.
+    A restarted worker seals its state under this key from then on, and can still open what was sealed before.
     """
     lacking = [name for name in _with_storage(_zones_in(folder)) if not key_path(folder, name).exists()]
     made = generate_keys(folder, lacking)
@@ -189,7 +189,7 @@ def _print_made(folder: Path, made: Mapping[str, Key], json: bool) -> None:
 
 
 def _zones_in(folder: Path) -> list[str]:
-    """The zones whose key is there, with those that each party has of its own (``edge.alpha``)."""
+    """The zones whose key file is in a folder, including those of single parties (``edge.alpha``)."""
     found = sorted(path.stem for path in folder.glob("*.key"))
     return [stem for zone in key_files() for stem in found if common_name(stem) == zone]
 
@@ -248,10 +248,10 @@ def keys_publish(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Have slots sealed to the current sealing key, from the first report period after so many hours on.
+    """Publish the current sealing key: slots are sealed to it from the first report period after --after-hours.
 
-    With --zone signing: have models signed with the current signing key, from a version on. It is written beside the
-    configuration, vouched for by the key before it.
+    With --zone signing: publish the current signing key, which signs models from --from-version on. It is written
+    beside the configuration, signed by the key before it.
     """
     config = read_config(deployment / CONFIGURATION)
     public = _published_key(config.system, zone)
@@ -281,13 +281,13 @@ def _published_key(system: str, zone: str | None) -> PublishedKey:
 
 
 def _begins(public: PublishedKey, config: Any, after_hours: float, from_version: int | None) -> tuple[int, str]:
-    """The first period or version of the next key, as a number and for people."""
+    """The first period or version of the next key, as a number and as text."""
     if public.period_ms is None:
         if from_version is None:
             raise HushstreamError(f"--from-version: expected the first version of the key of {public.zone}, got none")
         return from_version, f"version {from_version}"
     if from_version is not None:
-        raise HushstreamError(f"--from-version: expected it with --zone signing alone, got it for {public.zone}")
+        raise HushstreamError(f"--from-version: expected it only with --zone signing, got it for {public.zone}")
     period_ms = public.period_ms(config)
     first = int((time.time() + after_hours * 3600) * 1000) // period_ms + 1
     return first, datetime.fromtimestamp(first * period_ms / 1000, UTC).isoformat(timespec="seconds")

@@ -1,4 +1,4 @@
-"""``hushstream config migrate``: a ``deployment.yaml`` with its keys as they are called now, and the same digest."""
+"""``hushstream config migrate`` rewrites a ``deployment.yaml`` with the current names of keys and the same digest."""
 
 from __future__ import annotations
 
@@ -19,16 +19,14 @@ def register(app: typer.Typer) -> None:
 
 def migrate_config(
     config: ConfigFile,
-    check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; exit 1 where keys have other names now.")
-    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if keys have other names now.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Write the keys of a deployment.yaml as they are called now; its comments stay, and so does its digest."""
+    """Rewrite a deployment.yaml with the current names of keys; its comments and its digest stay the same."""
     path = config_file(config)
     found = migrate(path)
     if found.renamed and not check:
-        # Through a link, which stays one.
+        # If the path is a symbolic link, write its target, and keep the link.
         write_artefact(path.resolve(), found.text.encode())
     if json:
         print_json(found.as_json())

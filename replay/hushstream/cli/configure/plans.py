@@ -1,4 +1,4 @@
-"""The command that says what a deployment will bring, before it runs or from what it has released."""
+"""The command that predicts what a deployment will bring, before it runs or from what it has released."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from hushstream.agents.worker.deployment import artefacts_of, parse_config, read_config
 from hushstream.cli.options import AsJson, Bootstrap, Prefix, SecurityFile, config_file, show
 from hushstream.cli.places import Place, open_place
-from hushstream.cli.progress import told_on_a_bar
+from hushstream.cli.progress import steps_on_a_bar
 from hushstream.engine.declare.plan import Audience, Plan
 from hushstream.engine.system import DeploymentValues
 from hushstream.schemas.errors import HushstreamError
@@ -56,13 +56,13 @@ def plan_command(
     security: SecurityFile = None,
     json: AsJson = False,
 ) -> None:
-    """What a deployment will bring, before it runs, from public numbers alone.
+    """Predict what a deployment will bring, before it runs, from public numbers only.
 
-    The share of the non-private gain against time with its range, the first day better than no learning, the noise,
-    what one person will have paid after 1, 30 and 365 days, the hold-out that shows the lift, partitions, memory, disk,
-    and what all of it assumes. Where it will not beat no learning it says so. With --deployment how far effects differ
-    is estimated from released windows, and nothing else is read; it adds what more epsilon, fewer items or more weeks
-    would bring, and whether to go on.
+    It shows the share of the non-private gain over time with its range, the first day better than no learning, the
+    noise, what one person will have paid after 1, 30 and 365 days, the hold-out that shows the lift, partitions,
+    memory, disk, and all assumptions. If learning will not help, it says so. With --deployment it estimates how much
+    effects differ from released windows, and reads nothing else. Then it adds what more epsilon, fewer items or more
+    weeks would bring, and whether to go on.
     """
     audience = _audience(users, visits_per_user, days, click_rate)
     if deployment is not None:
@@ -85,10 +85,10 @@ def plan_command(
 
 
 def _audience(users: int | None, visits: int | None, days: float, rate: float | None) -> Audience | None:
-    """Who is expected; None where nobody says.
+    """The expected users and visits; None if neither option is given.
 
     Raises:
-        HushstreamError: half of it is said.
+        HushstreamError: only one of the two options is given.
     """
     if users is None and visits is None:
         return None
@@ -98,10 +98,10 @@ def _audience(users: int | None, visits: int | None, days: float, rate: float | 
 
 
 def _released(place: Place, audience: Audience | None, rate: float | None) -> Plan:
-    """What follows from what a deployment has released.
+    """Make the plan of a running deployment from its releases.
 
     Raises:
-        HushstreamError: its system does not say how, or nothing was released yet.
+        HushstreamError: its system has no such plan, or nothing was released yet.
     """
     from hushstream.ops.live import copy
 
@@ -123,10 +123,10 @@ def _show(found: Plan, values: DeploymentValues, picture: Path | None, json: boo
 
 
 def _renewed(values: DeploymentValues, days: float | None) -> DeploymentValues:
-    """A configuration whose users get new units so often.
+    """Change a configuration so that users get new slots after this number of days.
 
     Raises:
-        ConfigurationError: its system has no such setting, or others forbid this value.
+        ConfigurationError: its system has no such setting, or other settings forbid this value.
     """
     if days is None:
         return values
@@ -137,13 +137,13 @@ def _renewed(values: DeploymentValues, days: float | None) -> DeploymentValues:
 
 
 def _played(values: DeploymentValues, found: Plan, audience: Audience, overlap: float, quiet: bool) -> Plan:
-    """With what the studies of the system play, where its plan leaves the answer open."""
+    """Complete the plan by a simulation of the system's studies, if no formula gives the answer."""
     from hushstream.replay.study import studies
 
     study = studies().get(values.system)
     if study is None or study.play_plan is None:
         return found
-    with told_on_a_bar(quiet) as progress:
+    with steps_on_a_bar(quiet) as progress:
         return study.play_plan(values, found, audience, overlap, progress)
 
 

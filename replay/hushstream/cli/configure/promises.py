@@ -1,4 +1,4 @@
-"""What a configuration promises, as a page of lines; and a deployment's statement, as a page of HTML."""
+"""Prints the guarantee of a configuration as text, and writes a deployment's statement as a page of HTML."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 _OF_A_DEVICE = ("person", "conditions", "not_protected")
-"""Groups of a promise (`page.groups_of`) that concern a user of a device."""
+"""The groups of a guarantee (`page.groups_of`) that concern the user of a device."""
 
 _LOSSES = "What operators have accepted to lose"
 
@@ -60,13 +60,13 @@ def guarantee(
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """What a configuration promises, to whom, over a lifetime, before anything runs.
+    """Show what a configuration guarantees, to whom, over a lifetime; nothing is run.
 
-    First one person, then the unit, what is seen by whom, what it holds under, what is not protected; then the budget
-    with how much of what is planned fits it, and the price in every currency (rho of zCDP, and epsilon at deltas from
-    1e-5 to 1e-9, for one unit and for all of one user). With --bootstrap also what operators of the running deployment
-    have accepted to lose, and whether that changes the promise. With --edge only what whoever answers for the users of
-    devices needs: the promise to one of them, what leaves a device, and what the promise does not cover.
+    It shows the guarantee for one person and for one unit, who sees what, the conditions, and what is not protected.
+    Then come the budget, how much of the plan fits into it, and the price in every currency (rho of zCDP, and epsilon
+    at deltas from 1e-5 to 1e-9, for one unit and for all units of one user). With --bootstrap it adds the losses that
+    operators of the running deployment have accepted, and whether they change the guarantee. With --edge it shows only
+    what concerns users of devices: the guarantee for one of them, what leaves a device, and what is not covered.
     """
     path = config_file(config)
     values = read_config(path)
@@ -94,7 +94,7 @@ def guarantee(
 def _losses(
     folder: Path, bootstrap: str | None, prefix: str | None, security: Path | None, keys: Path | None
 ) -> AcceptedLosses | None:
-    """What operators of the deployment that runs at a broker have accepted to lose; None without a broker."""
+    """The losses that operators of the running deployment have accepted; None without a broker."""
     if bootstrap is None:
         return None
     from hushstream.ops.losses import accepted_losses
@@ -106,7 +106,7 @@ def _losses(
 def _beside(
     promise: Guarantee, budgets: Sequence[BudgetFacts], facts: Sequence[Fact], losses: AcceptedLosses | None
 ) -> list[Group]:
-    """What stands below the promise, under headings of its own."""
+    """The groups after the guarantee, each with a heading of its own."""
     parts = {
         _LOSSES: [] if losses is None else losses.as_lines(),
         "Budget": [*(one.as_text() for one in budgets), ledger_words(promise.unit, promise.unit_prices)],
@@ -137,9 +137,9 @@ def statement(
     keys: KeyFolder = None,
     json: AsJson = False,
 ) -> None:
-    """What a data-protection officer needs to know of a deployment, as a page, or as JSON.
+    """Write what a data-protection officer needs to know about a deployment, as a page or as JSON.
 
-    With --bootstrap it also says what operators of the running deployment have accepted to lose.
+    With --bootstrap it also lists the losses that operators of the running deployment have accepted.
     """
     from hushstream.ops.statement.statement import OperatorFacts, statement_of
 
@@ -164,10 +164,10 @@ def statement(
 
 
 def _require_own(path: Path, deployment: str) -> None:
-    """Refuse to write over anything but an earlier statement of the same deployment.
+    """Refuse to overwrite any file except an earlier statement of the same deployment.
 
     Raises:
-        HushstreamError: names the file and what it was expected to be.
+        HushstreamError: the file is something else.
     """
     from hushstream.replay.report.statement import is_statement_of
 
@@ -176,5 +176,5 @@ def _require_own(path: Path, deployment: str) -> None:
     if not is_statement_of(path.read_text(encoding="utf-8", errors="replace"), deployment):
         raise HushstreamError(
             f"statement: expected no file at {path}, or an earlier statement of deployment {deployment}, got another "
-            f"file, which is kept; --out names a place of its own"
+            f"file, which is kept; name another file with --out"
         )

@@ -1,1 +1,1 @@
-"""Commands for a deployment that runs."""
+"""Commands for a running deployment."""

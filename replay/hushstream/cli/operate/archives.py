@@ -1,4 +1,4 @@
-"""Commands for logs that do not stay on the broker: export, and the trimming of journals."""
+"""Commands that export logs from the broker, and that trim journals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hushstream.privacy.amounts import count_text
 
 
 class Until(StrEnum):
-    """What of a journal to export."""
+    """Which part of a journal to export."""
 
     END = "end"
     CHECKPOINT = "checkpoint"
@@ -82,8 +82,8 @@ def topics_table(
 ) -> None:
     """Write a deployment's own decisions as a table with its mapping, for `hushstream evaluate`.
 
-    INTERNAL, NOT PRIVATE: keep it in the edge zone. A row says what was known, what was shown with which propensity,
-    and what came of it. Other policies can be judged by it where decisions were drawn (`exploration`).
+    INTERNAL, NOT PRIVATE: keep it in the edge zone. A row has the context, the item that was shown, its propensity, and
+    the reward. Other policies can be evaluated on it if decisions were drawn at random (`exploration`).
     """
     from hushstream.agents.worker.deployment import load
     from hushstream.ops.decision_table import MAPPING, NOTICE, TABLE, decision_table
@@ -115,15 +115,15 @@ def topics_trim(
 ) -> None:
     """Delete the beginning of journals, up to a published state from which workers recover and checks begin.
 
-    It is for ever: archive it before with `topics export --until checkpoint`. Ledgers, marks and states are never
-    touched, nor of published models what a partition that follows them reads from its second newest state on. It needs
-    the key of the role's zone (of models also those of their readers), and on a secured broker the right to delete
-    records of the journal, which no account of the deployment has.
+    Deleted records cannot be restored: archive them first with `topics export --until checkpoint`. Ledgers, marks and
+    states are never touched. Published models are kept from where the second newest state of each reading partition
+    goes on. It needs the key of the role's zone (for models also those of their readers), and on a secured broker the
+    right to delete records of the journal, which no account of the deployment has.
     """
     from hushstream.ops.trim import plan, trim
 
     _, system, connection = place
-    with working("looking for states to go on from", json):
+    with working("looking for usable states", json):
         planned = plan(connection, system, key_source(place.folder, keys, seed), one_or_all(role))
         if delete:
             trim(connection, planned)

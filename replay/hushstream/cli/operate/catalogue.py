@@ -45,7 +45,7 @@ def register(app: typer.Typer) -> None:
 
 
 def item(change: Annotated[list[str], typer.Argument()]) -> None:
-    """What is now `items retire` and `items add`."""
+    """Former name of `items retire` and `items add`."""
     raise HushstreamError("item withdraw, item offer: are now `hushstream items retire` and `hushstream items add`")
 
 
@@ -57,10 +57,10 @@ def list_items(
     security: SecurityFile = None,
     json: AsJson = False,
 ) -> None:
-    """List the items that are offered, and the retired ones whose rows have no other item yet.
+    """List the offered items, and the retired ones whose rows have no other item yet.
 
-    Where the deployment begins with a model, its items that were never added, or were and have lost their rows, are
-    named below (with --json they have version 0).
+    If the deployment began with a model, items of this model that have no row are listed at the end (with --json they
+    have version 0): they were never added, or have lost their rows.
     """
 
     from hushstream.client.items import printable
@@ -91,7 +91,7 @@ def add(
     security: SecurityFile = None,
     json: AsJson = False,
 ) -> None:
-    """Offer new items, or ones again that were retired."""
+    """Offer new items, or offer retired ones again."""
     from hushstream.client import Item
 
     if len(items) > 1 and (title or features):
@@ -99,8 +99,8 @@ def add(
     values = _object(features, "features") if features else {}
     offered = [Item(one, title, values) for one in items]
     version = _with(deployment, party, bootstrap, prefix, security, lambda catalogue: catalogue.add_all(offered))
-    told = f"{', '.join(items)}: offered since version {version} of the catalogue"
-    show({"items": items, "version": version}, json, told)
+    text = f"{', '.join(items)}: offered since version {version} of the catalogue"
+    show({"items": items, "version": version}, json, text)
 
 
 def retire(
@@ -112,7 +112,7 @@ def retire(
     security: SecurityFile = None,
     json: AsJson = False,
 ) -> None:
-    """Show an item no more; what was shown before counts."""
+    """Stop showing an item; feedback on earlier decisions still counts."""
     version = _with(deployment, party, bootstrap, prefix, security, lambda items: items.retire(item))
     show({"item": item, "version": version}, json, f"{item}: retired since version {version} of the catalogue")
 
@@ -132,7 +132,7 @@ def import_items(
     security: SecurityFile = None,
     json: AsJson = False,
 ) -> None:
-    """Offer all items of a file that are not offered yet; nothing is sent of a file with a faulty line."""
+    """Offer all items of a file that are not offered yet; if any line is faulty, nothing is sent."""
     lines = (sys.stdin.read() if file == _STDIN else Path(file).read_text(encoding="utf-8-sig")).splitlines()
     table = file.lower().endswith(_TABLE)
 
@@ -143,8 +143,8 @@ def import_items(
         return len(given), len(new), await items.add_all(new)
 
     asked, count, version = _with(deployment, party, bootstrap, prefix, security, send)
-    told = f"{count_text(count, 'item')} offered, {asked - count} already there; version {version} of the catalogue"
-    show({"offered": count, "already": asked - count, "version": version}, json, told)
+    text = f"{count_text(count, 'item')} offered, {asked - count} already there; version {version} of the catalogue"
+    show({"offered": count, "already": asked - count, "version": version}, json, text)
 
 
 def export(
@@ -154,7 +154,7 @@ def export(
     prefix: Prefix = None,
     security: SecurityFile = None,
 ) -> None:
-    """Print the items that are offered, one JSON object a line."""
+    """Print the offered items, one JSON object on each line."""
     for one in _with(deployment, party, bootstrap, prefix, security, lambda items: items.list()):
         if one.offered:
             typer.echo(dumps(_said(one), ensure_ascii=False))
@@ -168,7 +168,7 @@ def _with(
     security: Path | None,
     act: Callable[[Items], Awaitable[Any]],
 ) -> Any:
-    """What a client of the deployment does with its catalogue."""
+    """Run ``act`` with the catalogue of a client of the deployment."""
     from hushstream.agents.security import read_security
     from hushstream.client import connect
 
@@ -194,7 +194,7 @@ def _items_of(lines: Iterable[str]) -> Iterator[Item]:
 
 
 def _rows_of(lines: Sequence[str], features: FeatureSchema | None) -> Iterator[Item]:
-    """The items of a CSV table; an empty cell says nothing."""
+    """Read the items of a CSV table; an empty cell means no value."""
     from hushstream.client import Item
     from hushstream.replay.logged.declared import READERS, WrongValue
 

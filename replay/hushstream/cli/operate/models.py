@@ -1,4 +1,4 @@
-"""Commands that look into released models."""
+"""Commands that show and export released models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from hushstream.engine.declare.declaration import Catalogues, ModelView, Report
 
-model_app = typer.Typer(help="What a released model prefers, for whom, and how sure it is.", no_args_is_help=True)
+model_app = typer.Typer(help="Show what a released model prefers, for whom, and how sure it is.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -33,7 +33,7 @@ def model_show(
     page: Annotated[Path | None, typer.Option(help="Also write a page of HTML with pictures.")] = None,
     json: AsJson = False,
 ) -> None:
-    """What a released model prefers: by item and by cell, how sure it is, and the noise's share; no key is needed."""
+    """Show what a released model prefers by item and by cell, how sure it is, and the noise's share; needs no key."""
     view = place.system.models
     if page is not None and view is not None and not view.drawn:
         raise HushstreamError(f"--page: expected a system whose models are drawn, got {place.system.kind}")
@@ -54,7 +54,7 @@ def model_diff(
     newer: Annotated[int | None, typer.Argument(min=1, help="Another (default: the newest).")] = None,
     json: AsJson = False,
 ) -> None:
-    """For which cells two released versions prefer different items, and which items moved most."""
+    """Show in which cells two released versions prefer different items, and which items changed most."""
     view, read = _released(place, json)
     found = view.change(read(older), read(newer))
     show(found.as_json(), json, found.as_text())
@@ -69,10 +69,10 @@ def model_export(
     form: Annotated[Literal["json", "npz"], typer.Option("--format", help="JSON, or numpy's archive.")] = "json",
     json: AsJson = False,
 ) -> None:
-    """A released model as one file, with decisions that must come out of it; no key is needed.
+    """Write a released model to one file, with sample decisions that a reader must reproduce; needs no key.
 
-    `hushstream.systems.p2b.model_file.ExportedModel.read` takes it up elsewhere, and checks these decisions; `prepare
-    --start FILE` begins another deployment with it.
+    `hushstream.systems.p2b.model_file.ExportedModel.read` reads it and checks these decisions; `prepare --start FILE`
+    begins another deployment with it.
     """
     view, records, catalogues = _records(place, json)
     if view.export is None:
@@ -91,16 +91,16 @@ def _write(file: Path, content: bytes) -> None:
 
 
 def _released(place: Place, quiet: bool) -> tuple[ModelView, Callable[[int | None], Report]]:
-    """How the deployment's models are shown, and what reads a version of them, with the names of its items."""
+    """The view of the deployment's models, and a function that reads a version, with the names of its items."""
     view, records, catalogues = _records(place, quiet)
     return view, lambda version: view.read(records, version, catalogues)
 
 
 def _records(place: Place, quiet: bool) -> tuple[ModelView, list[bytes], Catalogues]:
-    """How the deployment's models are read, their records, and what its items are called.
+    """The view of the deployment's models, their records, and the names of its items.
 
     Raises:
-        HushstreamError: its system does not say how.
+        HushstreamError: the system's models cannot be shown.
     """
     from hushstream.engine.learner.items import catalogue_of
     from hushstream.engine.records import InputSlice

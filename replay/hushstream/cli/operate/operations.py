@@ -25,7 +25,7 @@ from hushstream.cli.options import (
     show,
 )
 from hushstream.cli.places import Place, at_place
-from hushstream.cli.progress import told_on_a_bar, working
+from hushstream.cli.progress import steps_on_a_bar, working
 from hushstream.engine.declare.declaration import HoldoutView
 from hushstream.ops.access.acl_rules import AccessDifference, Principals, Rule
 from hushstream.ops.check.checkpoints import From
@@ -75,14 +75,14 @@ def topics_plan(
     acls: Acls = True,
     json: AsJson = False,
 ) -> None:
-    """What `topics apply` would create."""
+    """Show what `topics apply` would create."""
     from hushstream.ops.access.acls import plan as plan_rules
     from hushstream.ops.topics import describe, plan
 
     who = Principals.of(principals or ())
     _, system, connection = place
     wanted = plan(system, describe(connection, system), connection.prefix)
-    rules = _told(plan_rules(connection, system, who)) if acls else ()
+    rules = _rules_found(plan_rules(connection, system, who)) if acls else ()
     _show_topics(wanted, rules, "would create", json)
 
 
@@ -101,9 +101,9 @@ def topics_apply(
     acls: Acls = True,
     json: AsJson = False,
 ) -> None:
-    """Create the topics and access rules that are missing; what is there is never changed.
+    """Create missing topics and access rules; existing ones are never changed.
 
-    Where the loss of one broker could take what cannot be made again, it warns, as `topics check` does.
+    Like `topics check`, it warns if the loss of one broker could lose records that cannot be made again.
     """
     from hushstream.ops.access.acls import apply as apply_rules
     from hushstream.ops.topics import apply, warnings
@@ -112,7 +112,7 @@ def topics_apply(
     _, system, connection = place
     created = apply(connection, system, replication, min_in_sync)
     _warn(warnings(connection, system))
-    rules = _told(apply_rules(connection, system, who)) if acls else ()
+    rules = _rules_found(apply_rules(connection, system, who)) if acls else ()
     _show_topics(created, rules, "created", json)
 
 
@@ -127,7 +127,7 @@ def topics_check(
 ) -> None:
     """Compare topics and access rules with their declaration; exit 1 when they differ.
 
-    Access rules are for an administrator of the cluster to see; anybody else says --no-acls.
+    Only an administrator of the cluster can list access rules; everybody else must use --no-acls.
     """
     from hushstream.ops.access.acls import check as check_rules
     from hushstream.ops.topics import check, warnings
@@ -136,7 +136,7 @@ def topics_check(
     _, system, connection = place
     found: list[Difference | AccessDifference] = [*check(connection, system, one_in_sync)]
     _warn(warnings(connection, system))
-    found += _told(check_rules(connection, system, who)) if acls else ()
+    found += _rules_found(check_rules(connection, system, who)) if acls else ()
     if json:
         print_json([difference.as_json() for difference in found])
     else:
@@ -148,13 +148,13 @@ def topics_check(
 
 
 def _warn(warnings: Sequence[str]) -> None:
-    """What is no difference is said beside the answer, not in it."""
+    """Print warnings on standard error: they are not part of the result."""
     for warning in warnings:
         typer.echo(f"warning: {warning}", err=True)
 
 
-def _told(found: tuple[Found, ...] | None) -> tuple[Found, ...]:
-    """What was found on access rules; that a broker enforces none is said beside the answer, not in it."""
+def _rules_found(found: tuple[Found, ...] | None) -> tuple[Found, ...]:
+    """The findings on access rules; if the broker enforces none, say so on standard error."""
     if found is None:
         typer.echo("access rules: this broker has no authorizer and lets everybody do everything", err=True)
     return found or ()
@@ -173,7 +173,7 @@ def _show_topics(wanted: Sequence[Creation], rules: Sequence[Rule], verb: str, j
 
 
 def one_or_all(role: str) -> tuple[str, ...] | None:
-    """None for all roles that the deployment has."""
+    """The role as a tuple; None for `ALL`."""
     return None if role == ALL else (role,)
 
 
@@ -191,8 +191,8 @@ def verify_command(
         From,
         typer.Option(
             "--from",
-            help="genesis: from the first record on; checkpoint: from the oldest published state that can be gone on "
-            "from; last-checkpoint: from the newest, quickly.",
+            help="genesis: from the first record on; checkpoint: from the oldest usable published state; "
+            "last-checkpoint: from the newest one, which is quickest.",
         ),
     ] = From.GENESIS,
     keys: KeyFolder = None,
@@ -201,18 +201,18 @@ def verify_command(
 ) -> None:
     """Recompute what was published from the logs.
 
-    Where the beginning of a journal was deleted (`topics trim`), --from checkpoint begins behind it, and says what was
-    not recomputed.
+    If the beginning of a journal was deleted (`topics trim`), --from checkpoint begins after it, and says what was not
+    recomputed.
 
-    Exit codes: 0 all follows from the logs; 1 something differs; 2 nothing differs, and a role that was asked for was
-    not checked, as its key is not at hand, or its journal has no beginning.
+    Exit codes: 0 everything follows from the logs; 1 something differs; 2 nothing differs, but a requested role was not
+    checked, because its key was not given, or its journal has no beginning.
     """
     from hushstream.ops.check.verify import verify_export, verify_live
 
     _, system, connection = place
     source = key_source(place.folder, keys, seed)
     roles = one_or_all(role)
-    with told_on_a_bar(json) as progress:
+    with steps_on_a_bar(json) as progress:
         if log:
             found = verify_export(log, system, source, roles, start, progress)
         else:
@@ -225,11 +225,11 @@ def budget(
     place: Place,
     json: AsJson = False,
 ) -> None:
-    """What has been spent and is left, by scope and mechanism, beside the configured limits.
+    """Show what has been spent and is left, by scope and mechanism, with the configured limits.
 
-    Exit codes: 0 all is as it should be; 1 the ledger is not what the roles write, or a scope is overspent; 2 it lacks
-    what marks say was spent, so that no figure is given; 3 a budget is exhausted: nothing more is released out of it,
-    and the roles go on without.
+    Exit codes: 0 everything is correct; 1 the ledger has wrong entries, or a scope has spent too much; 2 by the marks
+    more was spent than the ledger holds, so no figures are given; 3 a budget is exhausted: it pays for no further
+    release, and the roles go on without releases.
     """
     from hushstream.ops.live import copy
     from hushstream.ops.spending.budget import budget_topics, read
@@ -245,11 +245,11 @@ def lift(
     place: Place,
     json: AsJson = False,
 ) -> None:
-    """What the model is worth over the hold-out, with an interval, from released counts alone.
+    """Show what the model is worth over the hold-out, with an interval, from released counts only.
 
-    For deployments that set `holdout: {share: 0.1}` or the like. It says how many more decisions it takes until the
-    interval excludes 0. Exit codes: 0 the uplift is known; 1 too little was shown to tell it from the noise, and how
-    much more is needed is printed.
+    The deployment must set a hold-out, such as `holdout: {share: 0.1}`. The command says how many more decisions are
+    needed until the interval excludes 0. Exit codes: 0 the uplift is known; 1 too few decisions were shown to tell it
+    from the noise.
     """
     view = place.system.holdout
     if view is None:
@@ -262,7 +262,7 @@ def lift(
             "lift: expected a live deployment, got mode: shadow, where both groups see the application's own choice: "
             "`hushstream shadow` says what the answers would earn"
         )
-    _tell_released(place, view, json)
+    _print_released(place, view, json)
 
 
 @at_place
@@ -274,13 +274,14 @@ def shadow(
     party: Annotated[str, typer.Option(help="Whose users, where each party has its own (pdap: a vendor).")] = "",
     json: AsJson = False,
 ) -> None:
-    """What a deployment's answers would have earned that an application asked for and did not show.
+    """Estimate what a deployment's answers would have earned, where an application did not show them.
 
-    The application asks, shows its own choice (`mode: shadow` gives it back) and says what it was. With LOG: SNIPS and
-    a doubly robust estimate, exact figures of users' content, INTERNAL, NOT PRIVATE, for inside the edge zone; how
-    likely the application's policy was to show that is estimated from the log. Without: SNIPS from noised counts, as
-    the deployment releases them where `shadow: {epsilon: 0.5}` or the like is set. Exit codes: 0 the interval of the
-    lift excludes 0; 1 it does not yet, and how many more decisions that takes is printed.
+    The application sends requests, shows its own choice (`mode: shadow` returns it) and reports what it showed. With
+    LOG it computes SNIPS and a doubly robust estimate. These are exact figures of users' content, INTERNAL, NOT
+    PRIVATE, for use in the edge zone; the propensities of the application's policy are estimated from the log. Without
+    LOG it computes SNIPS from the noised counts that a deployment with `shadow: {epsilon: 0.5}` or the like releases.
+    Exit codes: 0 the interval of the lift excludes 0; 1 it does not yet, and the number of further decisions that this
+    needs is printed.
     """
     from hushstream.ops.export import open_export
     from hushstream.replay.logged.shadow import shadow_report
@@ -295,11 +296,11 @@ def shadow(
             f"shadow: expected an export of the log, or a deployment that releases its lift in the shadow, got one of "
             f"{place.system.kind} without; set shadow: {{epsilon: 0.5}} for a new deployment of p2b"
         )
-    _tell_released(place, view, json)
+    _print_released(place, view, json)
 
 
-def _tell_released(place: Place, view: HoldoutView, json: bool) -> None:
-    """Print what is released of a lift, and end with its code."""
+def _print_released(place: Place, view: HoldoutView, json: bool) -> None:
+    """Print the released lift, and end with its exit code."""
     from hushstream.ops.live import copy
 
     logs = copy(place.connection, place.system.partitions, view.topics)
@@ -315,7 +316,7 @@ def letters_list(
     zone: LetterZone,
     json: AsJson = False,
 ) -> None:
-    """How many records were refused, by reason and origin; never what they held."""
+    """Show how many records were refused, by reason and origin; never their content."""
     from hushstream.ops.dead_letters import summarise
 
     found = summarise(_letters(place, zone))
@@ -339,7 +340,7 @@ def letters_show(
     offset: RefusedOffset,
     json: AsJson = False,
 ) -> None:
-    """The dead letters of one refused record: reason, origin and keyed digest."""
+    """Show the dead letters of one refused record: reason, origin and keyed digest."""
     from hushstream.ops.dead_letters import of_record
 
     found = of_record(_letters(place, zone), topic, partition, offset)
@@ -362,10 +363,10 @@ def letters_requeue(
     seed: KeySeed = None,
     json: AsJson = False,
 ) -> None:
-    """Put a refused record on its topic again, once the reason has passed; a second time does nothing.
+    """Put a refused record on its topic again, when the reason no longer holds; a second call does nothing.
 
-    It needs the zone's key, and an account that may read the dead letters and read and write the topic: on a secured
-    broker the one that `topics apply --principals requeue-ZONE=TYPE:NAME` gave these rights.
+    It needs the zone's key, and an account that may read the dead letters, and read and write the topic. On a secured
+    broker, `topics apply --principals requeue-ZONE=TYPE:NAME` gives an account these rights.
     """
     from hushstream.ops.dead_letters import of_record
     from hushstream.ops.requeue import requeue

@@ -26,20 +26,18 @@ def forget(
     user: Annotated[str, typer.Argument(help="The account; - reads it from standard input.")],
     deployment: DeploymentFolder,
     export: Annotated[
-        Path | None, typer.Option(help="Take their records out of this export, made after the tombstone, and no more.")
+        Path | None, typer.Option(help="Only erase their records in this export, which was made after the tombstone.")
     ] = None,
     party: Annotated[
         str, typer.Option(help="Whose account it is, where each party has users of its own: the party's name.")
     ] = "",
-    wait: Annotated[
-        float, typer.Option(min=0, help="Seconds to wait until it is folded, where that can be seen.")
-    ] = 10.0,
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait until it is folded, if that can be seen.")] = 10.0,
     bootstrap: Bootstrap = "127.0.0.1:9092",
     prefix: Prefix = None,
     security: SecurityFile = None,
     json: AsJson = False,
 ) -> None:
-    """Erase a user: their state goes, and it is said what stays and what waits; needs the client's rights."""
+    """Erase a user's state, and say what stays and what is deleted later; needs the client's rights."""
     from hushstream.agents.security import read_security
     from hushstream.agents.worker.deployment import load
     from hushstream.ops.connection import Connection
@@ -50,8 +48,8 @@ def forget(
     name = sys.stdin.readline().rstrip("\n") if user == "-" else user
     if export is not None:
         number = erase_export(export, system, name, party)
-        told = f"{export}: {count_text(number, 'record')} erased; verify says so of what was made from them"
-        show({"export": str(export), "records": number}, json, told)
+        text = f"{export}: {count_text(number, 'record')} erased; verify reports what was made from them as erased"
+        show({"export": str(export), "records": number}, json, text)
         return
     connection = Connection(bootstrap, prefix_of(prefix, system.config.deployment), read_security(security))
     with working("erasing, and waiting until it is folded", json):

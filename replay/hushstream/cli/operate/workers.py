@@ -1,4 +1,4 @@
-"""Long-running commands: a worker of one role, and the embedded broker; and what those of a rate need."""
+"""Commands that run for long: a worker of one role, and the embedded broker; and the command that sizes them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _OF_GATEWAY = frozenset(
         "metrics_certificate",
     }
 )
-"""Options that mean something to a gateway."""
+"""The options that a gateway accepts."""
 
 
 def register(app: typer.Typer) -> None:
@@ -83,7 +83,7 @@ def worker(
     accept_loss: Annotated[
         list[str] | None,
         typer.Option(
-            help="Go on with a journal that its marks refuse, at the price that the refusal names; repeatable."
+            envvar="HUSHSTREAM_ACCEPT_LOSS", help="Word of a refusal, whose price is accepted by it; repeatable."
         ),
     ] = None,
     group: Annotated[str | None, typer.Option(help="Consumer group (default: NAME.ROLE).")] = None,
@@ -119,7 +119,7 @@ def worker(
     ] = defaults.STATE_BYTES_PER_SECOND,
     gather: Annotated[
         float, typer.Option(min=0, help="Longest wait, in ms, for more events to share a journal record; 0 for none.")
-    ] = defaults.GATHER_MILLISECONDS,
+    ] = defaults.JOURNAL_LINGER_MILLISECONDS,
     resident_users: Annotated[
         int, typer.Option(min=2, help="A learner's users in memory, about, per partition; the others lie on disk.")
     ] = defaults.RESIDENT_USERS,
@@ -155,9 +155,9 @@ def worker(
 ) -> None:
     """Run one role of a deployment, a gateway to it, or an auditor of a role, until SIGTERM.
 
-    An auditor recomputes what a role published while the role goes on, and exits with 1 where it found differences.
+    An auditor recomputes what a role publishes while the role runs, and exits with 1 if it found differences.
     """
-    # Threads would change the order of float sums, and with it the bits.
+    # With several threads the order of float sums, and so their bits, would change.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from hushstream.agents.observe.endpoints import MetricsAccess
     from hushstream.agents.security import read_security
@@ -186,11 +186,11 @@ def worker(
             )
         )
     if gateway is not None:
-        raise HushstreamError(f"--gateway: expected it with the role {GATEWAY} alone, got {role}")
+        raise HushstreamError(f"--gateway: expected it only with the role {GATEWAY}, got {role}")
     if role == AUDITOR and audited is None:
         raise HushstreamError("auditor: expected --role, whose output it checks")
     if role != AUDITOR and (audited is not None or sample < 1 or once):
-        raise HushstreamError(f"--role, --sample, --once: expected them with {AUDITOR} alone, got {role}")
+        raise HushstreamError(f"--role, --sample, --once: expected them only with {AUDITOR}, got {role}")
     if audited is not None:
         role = f"{AUDITOR}-{audited}"
     role_of(system, audited or role)
@@ -221,7 +221,7 @@ def worker(
         join_timeout_seconds=join_timeout,
         snapshot_interval_seconds=snapshot_interval,
         state_bytes_per_second=state_rate,
-        gather_milliseconds=gather,
+        journal_linger_milliseconds=gather,
         resident_users=resident_users,
         schedule=schedule,
     )
@@ -234,7 +234,7 @@ def worker(
 
 
 def _place(deployment: Path, bootstrap: str, prefix: str | None, security: Path | None) -> str:
-    """The options that say where a deployment is, for commands that messages name."""
+    """The options that locate a deployment, for the commands that messages name."""
     given = {"--deployment": str(deployment.resolve()), "--bootstrap": bootstrap}
     given |= {} if prefix is None else {"--prefix": prefix}
     given |= {} if security is None else {"--security": str(security.resolve())}
@@ -242,7 +242,7 @@ def _place(deployment: Path, bootstrap: str, prefix: str | None, security: Path 
 
 
 def _require_options_of_gateway(context: typer.Context) -> None:
-    """Refuse what only a worker with a state takes: it would be ignored."""
+    """Refuse options that only a worker with a state uses: a gateway would ignore them."""
     for name in context.params:
         given = context.get_parameter_source(name)
         if given is not None and given.name == "COMMANDLINE" and name not in _OF_GATEWAY:
@@ -272,7 +272,7 @@ def _run_gateway(
         "schema_generation": schema_generation,
         "endpoints": Endpoints(*endpoints),
     }
-    # Where applications ask nobody, learners are devices.
+    # If applications send no requests, learners are devices.
     if settings.devices is not None or system.requests is None:
         return run_gateway(lambda: DeviceGateway(log=device_log(bootstrap, prefix, security, system), **shared))
     return run_gateway(lambda: Gateway(log=kafka_log(bootstrap, prefix, security, system, settings.party), **shared))
@@ -286,7 +286,7 @@ def broker(context: typer.Context) -> None:
 
 
 def sizes(context: typer.Context) -> None:
-    """What an interaction takes of disk, memory and CPU, measured here, and what a rate needs; see ``--help``."""
+    """Measure the disk, memory and CPU of an interaction here, and what a rate needs; see ``--help``."""
     from hushstream.replay.sizes import main
 
     raise typer.Exit(main(context.args))

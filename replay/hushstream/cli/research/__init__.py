@@ -1,1 +1,1 @@
-"""Commands that play datasets and worlds."""
+"""Commands that replay datasets and simulated worlds."""

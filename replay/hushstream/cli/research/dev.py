@@ -29,15 +29,14 @@ def reset(
     deployment: DeploymentFolder,
     bootstrap: Bootstrap = "127.0.0.1:9092",
     prefix: Prefix = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without, it is only said what would go.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; otherwise only say what would be removed.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Drop what workers remember of an embedded broker that is gone: state, and marks of what was released.
+    """Remove the state and release marks of workers after an embedded broker has ended.
 
-    The embedded broker keeps topics in memory: they go when it ends, and workers rightly refuse to go on with others
-    than those that their state is of. Configuration, encoder and keys stay. Stop workers and broker first; while
-    the deployment's topics are there, it is refused. What was released before is not counted any more, so a person who
-    was in it pays again: it is for development alone.
+    The embedded broker keeps topics in memory, so they are lost when it ends, and workers rightly refuse to go on with
+    new topics. Configuration, encoder and keys stay. Stop workers and broker first: while the deployment's topics
+    exist, this is refused. Earlier releases no longer count, so persons in them pay again: use it only in development.
     """
     from hushstream.agents.worker.deployment import load
 
@@ -49,12 +48,12 @@ def reset(
     if yes and found:
         shutil.rmtree(state)
     done = "removed" if yes else "would remove (say --yes)"
-    told = f"{state}: {done} what workers of {', '.join(found)} remember" if found else f"{state}: nothing to remove"
-    show({"state": str(state), "roles": found, "removed": yes and bool(found)}, json, told)
+    text = f"{state}: {done} what workers of {', '.join(found)} remember" if found else f"{state}: nothing to remove"
+    show({"state": str(state), "roles": found, "removed": yes and bool(found)}, json, text)
 
 
 def _require_left(state: Path, roles: list[str]) -> None:
-    """Refuse where workers run, whatever broker they have: what they keep would go from under them."""
+    """Refuse while workers are running, on any broker: their state would be removed under them."""
     from hushstream.agents.worker.membership import is_taken
 
     running = [role for role in roles if is_taken(state / role)]
@@ -63,7 +62,7 @@ def _require_left(state: Path, roles: list[str]) -> None:
 
 
 def _require_gone(bootstrap: str, prefix: str, system: System) -> None:
-    """Refuse where the deployment's topics are still there, and where they could be: on a broker of another machine."""
+    """Refuse if the deployment's topics still exist, or may exist because the broker is on another machine."""
     from hushstream.agents.errors import BrokerUnreachable
     from hushstream.agents.security import Cluster, Security
     from hushstream.ops.connection import Connection

@@ -1,4 +1,4 @@
-"""Commands that judge: a policy on the log of another, and a mechanism's noise against its claim."""
+"""Commands that evaluate a policy on the log of another policy, and that audit a mechanism's noise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hushstream.cli.options import (
     require_folder,
     show,
 )
-from hushstream.cli.progress import progress_bar, told_on_a_bar
+from hushstream.cli.progress import progress_bar, steps_on_a_bar
 from hushstream.cli.research.replays import DataDir, RunnerChoice, Settings
 from hushstream.cli.tables import print_table
 from hushstream.schemas.errors import HushstreamError
@@ -119,7 +119,7 @@ def evaluate(
     )
     if out is not None:
         require_folder(out)
-    with told_on_a_bar(json) as progress:
+    with steps_on_a_bar(json) as progress:
         found = judge(options, progress)
     written = [] if out is None else found.write(out)
     verdict, files = f"{found.view().verdict}\n", "\n".join(map(str, written))
@@ -198,16 +198,16 @@ def audit(
 
 
 def _list_audits(json: bool) -> NoReturn:
-    """What can be attacked: mechanisms by name, and the rows of the table of all."""
+    """List what can be audited: mechanisms by name, and the rows of the table of all."""
     from hushstream.replay.audits.catalogue import audit_names
 
     mechanisms, rows = list(_mechanisms()), list(audit_names())
-    told = (
+    text = (
         f"mechanisms (hushstream audit NAME): {', '.join(mechanisms)}",
         "rows (hushstream audit --only NAME):",
         *rows,
     )
-    show({"mechanisms": mechanisms, "rows": rows}, json, *told, "--all attacks every row, --config a deployment's own.")
+    show({"mechanisms": mechanisms, "rows": rows}, json, *text, "--all attacks every row, --config a deployment's own.")
     raise typer.Exit(0)
 
 

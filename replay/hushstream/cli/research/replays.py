@@ -12,7 +12,7 @@ import typer
 
 from hushstream.cli.options import AsJson, OwnKafka, SecurityFile, assignments, require_folder, show
 from hushstream.cli.own_flags import OwnFlags
-from hushstream.cli.progress import told_on_a_bar, working
+from hushstream.cli.progress import steps_on_a_bar, working
 from hushstream.schemas.errors import HushstreamError
 
 datasets_app = typer.Typer(help="Datasets: list, fetch with checksums, inspect.", no_args_is_help=True)
@@ -79,7 +79,7 @@ def replay(
 ) -> None:
     """Play a dataset through a system, as an application would, and write a report.
 
-    Each system has options of its own beside these, which a wrong one is answered with.
+    Each system also has options of its own; a wrong option is answered with their names.
     """
     from hushstream.cli.own_options import own_options
     from hushstream.replay.configurations import nested
@@ -122,14 +122,14 @@ def experiment(
             typer.echo(f"{known:14} {found.title}")
         return
     require_folder(out)
-    with told_on_a_bar(json) as progress:
+    with steps_on_a_bar(json) as progress:
         outcome = run_experiment(name, out, quick=quick, data_dir=data_dir, progress=progress)
     show(outcome.as_json(), json, outcome.table(), "\n".join(map(str, outcome.files)))
 
 
 @datasets_app.command(name="list")
 def datasets_list(data_dir: DataDir = None, json: AsJson = False) -> None:
-    """Which datasets there are, which of them are on this machine, and which command plays them."""
+    """List the datasets, which of them are on this machine, and which command plays them."""
     from rich import box
     from rich.table import Table
 
@@ -178,10 +178,10 @@ def datasets_inspect(
     data_dir: DataDir = None,
     json: AsJson = False,
 ) -> None:
-    """Rows, users, arms and rewards of a dataset; of a file a first declaration of its features.
+    """Show rows, users, arms and rewards of a dataset; for a file also a draft declaration of its features.
 
-    Of a file: what the draft took from rows is private and marked so; no deployment is prepared from it before its
-    owner has confirmed each mark.
+    In the draft, settings that were taken from rows are private and marked so. No deployment is prepared from it until
+    its owner has confirmed each mark.
     """
     from hushstream.replay.datasets.store import inspect
     from hushstream.replay.logged.drafts.features import draft_features
@@ -200,7 +200,7 @@ def _run_and_report(options: Any, report: Path, json: bool) -> None:
     require_folder(report)
     study = study_for(options)
     started = time.perf_counter()
-    with told_on_a_bar(json) as progress:
+    with steps_on_a_bar(json) as progress:
         result = run_with(options, progress)
     paths = study.report(result, report)
     seconds = time.perf_counter() - started

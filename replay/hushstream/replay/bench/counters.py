@@ -1,7 +1,7 @@
-"""How fast the counters are, one thread, and how small their error is: rows for ``make bench``.
+"""Measures the speed of the counters, in one thread, and the size of their errors: rows for ``make bench``.
 
-Rates are per second of the thread's CPU time, medians over rounds; ratios are taken within a round. Errors are
-closed forms (the tests hold them to the noise), but for one that is measured here.
+Rates are per second of the thread's CPU time, medians over rounds; ratios are taken within a round. Errors are closed
+forms (tests compare them with the noise), except one that is measured here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BATCHES = 200
 BATCHES = 4_000
 BLOCKS = 100
 GRID_BITS = 24
-"""Sums of real numbers lie on a grid: the finer it is, the more digits each noise has."""
+"""Sums of real numbers are rounded to a grid: the finer the grid, the more digits the noise has."""
 
 MILLION = 1 << 20
 RATE = "events/CPU s"
@@ -54,7 +54,7 @@ def counter_rows(progress: Progress, rounds: int = 5) -> list[BenchRow]:
     """Measure every subject.
 
     Args:
-        progress: told what is being measured.
+        progress: called with the name of each measurement.
         rounds: repetitions; figures are medians over them.
     """
     progress("counters: errors")

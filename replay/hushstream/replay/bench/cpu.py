@@ -1,4 +1,4 @@
-"""CPU time of a benchmark's processes over its run, as /proc tells it (in steps of 10 ms)."""
+"""Reads the CPU time of a benchmark's processes over its run from /proc (in steps of 10 ms)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hushstream.replay.bench.processes import Running
 SAMPLE_SECONDS = 0.05
 
 _LEAST_CORES = 0.01
-"""What is left of a machine that others fill is no less than can be told, and something to divide by."""
+"""The least number of free cores that is reported for a busy machine: less cannot be measured, and 0 cannot divide."""
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _BUSY = ("user", "nice", "system", "irq", "softirq")
@@ -56,12 +56,12 @@ class CpuMeter:
         return self._between(self._followed, begun_ms, ended_ms)
 
     def others_cores(self, begun_ms: float, ended_ms: float) -> float:
-        """How many cores everything else on this machine kept busy then, without the processes and this one."""
+        """How many cores all other processes of this machine used between two moments, without this process."""
         others = [a - b - c for a, b, c in zip(self._machine, self._followed, self._own, strict=True)]
         return self._between(others, begun_ms, ended_ms) * 1000 / (ended_ms - begun_ms)
 
     def left_cores(self, begun_ms: float, ended_ms: float) -> float:
-        """How many cores all but the processes, this one included, left to them then; a hundredth at least."""
+        """How many cores were free for the followed processes between two moments; at least a hundredth."""
         rest = [a - b for a, b in zip(self._machine, self._followed, strict=True)]
         left = (os.cpu_count() or 1) - self._between(rest, begun_ms, ended_ms) * 1000 / (ended_ms - begun_ms)
         return max(_LEAST_CORES, left)
@@ -88,10 +88,10 @@ class CpuMeter:
 
 
 def cores(count: int) -> list[int]:
-    """So many different cores that this process may use.
+    """Choose ``count`` different cores that this process may use.
 
     Raises:
-        BenchFailed: there are fewer.
+        BenchFailed: there are fewer cores.
     """
     found = sorted(os.sched_getaffinity(0))
     if len(found) < count:
@@ -109,7 +109,7 @@ def process_seconds(pid: int) -> float:
     """CPU time of a running process since it began.
 
     Raises:
-        OSError: there is none, or no /proc.
+        OSError: there is no such process, or no /proc.
     """
     user, system = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[11:13]
     return (int(user) + int(system)) / _TICKS_PER_SECOND

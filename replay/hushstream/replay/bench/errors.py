@@ -1,4 +1,4 @@
-"""What can go wrong in a benchmark."""
+"""The error of benchmarks."""
 
 from hushstream.schemas.errors import HushstreamError
 

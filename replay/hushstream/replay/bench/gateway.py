@@ -1,8 +1,8 @@
-"""How many decisions a gateway gives over HTTP, and how soon: ``python -m hushstream.replay.bench.gateway``.
+"""Measures the rate and latency of decisions over HTTP: ``python -m hushstream.replay.bench.gateway``.
 
-One embedded broker, one learner, one gateway and the callers (`hushstream.replay.bench.http_load`), each a process of
-its own on this machine; then two learners and two gateways on the same broker. Beside what the clock says stands the
-CPU time of each process: on a machine that others use, too, it says how far more cores would carry.
+It runs one embedded broker, one learner, one gateway and the callers (`hushstream.replay.bench.http_load`), each as a
+process on this machine; then two learners and two gateways on the same broker. Besides latencies it shows the CPU time
+of each process: on a machine that others use, too, this shows what more cores would bring.
 
 Where the package vowpalwabbit is installed, what a team would write without all this is measured in the same run
 (`hushstream.replay.bench.vowpal`).
@@ -46,15 +46,15 @@ CONFIGURATION = {
 }
 START_SECONDS = 300.0
 HOLDS_SECONDS = 0.1
-"""The 99th percentile at which a rate is held."""
+"""A rate is sustained if the 99th percentile of its latencies is at most this."""
 
 EACH = 250.0
-"""Requests a second of each gateway where one of each is held against two of each."""
+"""The requests per second of each gateway when one of each process is compared with two of each."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one rate gave.
+    """The result for one rate.
 
     Attributes:
         rate: requests a second that were sent.
@@ -72,7 +72,7 @@ class Row:
 
     @property
     def held(self) -> bool:
-        """Whether all were answered, and soon."""
+        """Whether all requests were answered, and fast enough."""
         return not self.refused and self.seconds[1] < HOLDS_SECONDS
 
     def a_cpu_second(self, *kinds: str) -> float:
@@ -91,11 +91,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Servers:
-    """Who answers.
+    """The servers that are measured.
 
     Attributes:
-        urls: where.
-        processes: whose CPU time counts, by their kind.
+        urls: their addresses.
+        processes: the processes whose CPU time counts, by kind.
     """
 
     urls: Sequence[str]
@@ -116,13 +116,13 @@ class Servers:
 
 
 async def measure(servers: Servers, rate: float, seconds: float, seed: int) -> Row:
-    """Ask at a rate.
+    """Send requests at a fixed rate.
 
     Args:
-        servers: who answers.
-        rate: requests a second.
+        servers: the servers.
+        rate: requests per second.
         seconds: for how long.
-        seed: of users and contexts; event ids begin with it.
+        seed: the seed of users and contexts; event ids begin with it.
 
     Raises:
         BenchFailed: a process has ended.
@@ -145,7 +145,7 @@ async def measure(servers: Servers, rate: float, seconds: float, seed: int) -> R
 
 @asynccontextmanager
 async def deployed(folder: Path, of_each: int = 1) -> AsyncIterator[Servers]:
-    """A broker, and so many gateways, learners and their partitions of one deployment, once decisions were logged."""
+    """Start a broker and ``of_each`` gateways, learners and partitions of one deployment; wait for logged decisions."""
     system = prepare(folder, parse_config({**CONFIGURATION, "partitions": {"learner": of_each}}))
     generate_keys(folder / KEYS, sorted({zone for role in system.roles for zone in role.key_zones}))
     async with AsyncExitStack() as stack:
@@ -174,7 +174,7 @@ _SETTINGS = "port: {port}\nrequests_per_second: 100000\nburst: 100000\nin_flight
 
 @asynccontextmanager
 async def vowpal_wabbit(folder: Path) -> AsyncIterator[Servers]:
-    """The yardstick, once it has answered."""
+    """Start the baseline server, and wait until it answers."""
     port = free_port()
     arguments = ["-m", "hushstream.replay.bench.vowpal", "--port", str(port), "--arms", str(ARMS)]
     async with started("vowpal", arguments, folder) as yardstick:
@@ -185,14 +185,14 @@ async def vowpal_wabbit(folder: Path) -> AsyncIterator[Servers]:
 
 async def _until_they_answer(servers: Servers) -> None:
     deadline = time.monotonic() + START_SECONDS
-    # For two seconds without a refusal: by then learners have shared out their partitions.
+    # Wait for two seconds without a refusal: by then the partitions are distributed among the learners.
     while (await measure(servers, 50, 2, time.monotonic_ns())).refused:
         if time.monotonic() > deadline:
             raise BenchFailed(f"expected decisions within {START_SECONDS:g} s")
 
 
 async def climb(servers: Servers, rates: Sequence[float], seconds: float) -> list[Row]:
-    """Measure rates, from the lowest on, until one is not held."""
+    """Measure increasing rates until one is not sustained."""
     rows: list[Row] = []
     for number, rate in enumerate(rates):
         rows.append(await measure(servers, rate, seconds, number))
@@ -203,12 +203,12 @@ async def climb(servers: Servers, rates: Sequence[float], seconds: float) -> lis
 
 
 def most_held(rows: Sequence[Row]) -> float:
-    """The highest rate that was held, in requests a second; 0 where none was."""
+    """The highest sustained rate, in requests per second; 0 if none was sustained."""
     return max((row.rate for row in rows if row.held), default=0.0)
 
 
 async def run(rates: Sequence[float], seconds: float) -> None:
-    """Measure one gateway, two of them and, where it is installed, the yardstick; print all three."""
+    """Measure one gateway, two gateways, and the baseline server if it is installed; print all results."""
     below = f"with a p99 below {1000 * HOLDS_SECONDS:.0f} ms"
     with tempfile.TemporaryDirectory() as folder:
         async with deployed(Path(folder, "one")) as servers:

@@ -1,9 +1,9 @@
-"""Requests over HTTP at a fixed rate, by a client that costs little: what is measured is whoever answers.
+"""Sends HTTP requests at a fixed rate with a cheap client, so that the servers are measured and not the client.
 
-A client library costs more CPU time a request than some servers do, and takes the cores of the machine from them. So
-requests are bytes that were made before, and an answer is read no further than to tell whether it is a logged decision.
-Requests leave at their rate, whether or not the answers to those before have come; a latency is counted from the moment
-at which its request was due, so that a stall is counted for everybody who would have waited in it.
+A client library uses more CPU time per request than some servers do, and competes with them for cores. So requests are
+prepared as bytes, and an answer is read only as far as needed to see whether it is a logged decision. Requests are sent
+at their rate, whether or not earlier ones were answered. A latency counts from the time at which its request was due,
+so that a stall counts for every request that would have waited during it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 CONNECTIONS = 400
-"""The most at a time, of all servers; a request that finds none free waits, and its latency goes on."""
+"""The most open connections, of all servers together; a request without a free one waits, which adds to its latency."""
 
 _END = b"\r\n\r\n"
 _LENGTH = b"content-length:"
@@ -26,12 +26,12 @@ _LENGTH = b"content-length:"
 
 @dataclass(slots=True)
 class Answered:
-    """What came of requests.
+    """The outcomes of requests.
 
     Attributes:
-        latencies: of those that were answered with a logged decision, in seconds, in the order of the answers.
-        refused: how many were answered otherwise, or not at all.
-        took: seconds from the first request to the last answer.
+        latencies: the latencies of requests answered with a logged decision, in seconds, in the order of the answers.
+        refused: how many requests had another answer, or none.
+        took: the seconds from the first request to the last answer.
     """
 
     latencies: list[float] = field(default_factory=list)
@@ -47,13 +47,13 @@ class _Due(NamedTuple):
 
 
 def post(path: str, body: bytes) -> bytes:
-    """One request, as it is sent."""
+    """The bytes of one request."""
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
     return head.encode() + _END + body
 
 
 async def ask_at(urls: Sequence[str], requests: Sequence[bytes], rate: float) -> Answered:
-    """Send requests, taking turns among servers; returns when each was answered or its connection is gone.
+    """Send requests to the servers in turn; returns when each was answered, or its connection was closed.
 
     Args:
         urls: ``http://host:port`` of each server.
@@ -66,7 +66,7 @@ async def ask_at(urls: Sequence[str], requests: Sequence[bytes], rate: float) ->
     try:
         for number, request in enumerate(requests):
             at = begun + number / rate
-            # A sleep that was too long is followed by none until all that is due has left.
+            # After a sleep that was too long, all requests that are due are sent without a further sleep.
             if (wait := at - time.perf_counter()) > 0:
                 await asyncio.sleep(wait)
             servers[number % len(servers)].ask(_Due(request, at))
@@ -130,7 +130,7 @@ class _Server:
         connection.ask(due)
 
     def answered(self, connection: _Connection, due: _Due, body: bytes | None, *, keeps: bool) -> None:
-        """An answer came, with a body where it was one of 200; or its connection is gone."""
+        """Handle an answer (with a body if its status is 200), or a connection that was closed before the answer."""
         self._count(due, logged=body is not None and json.loads(body).get("logged") is True)
         if keeps:
             self._free.append(connection)

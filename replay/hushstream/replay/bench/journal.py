@@ -1,4 +1,4 @@
-"""Measures a run from its logs: how much was folded at which time, by the broker's log times."""
+"""Measures a run from its logs: how many records were folded at which time, by the broker's log times."""
 
 from __future__ import annotations
 
@@ -125,9 +125,9 @@ class Timed:
 
 
 def timed(records: Sequence[Folded], events_per_record: float) -> Timed:
-    """What was folded between the first and the last append.
+    """Count the events that were folded between the first and the last append.
 
-    What was appended together with the first record is not counted: it was folded before the time began.
+    Events in records of the first log time are not counted: they were folded before the measured time began.
 
     Args:
         records: in log order.

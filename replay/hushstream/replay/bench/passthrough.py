@@ -1,8 +1,8 @@
-"""The yardstick: a bare Faust agent that sends every record on, in a process of its own.
+"""The baseline of stream benchmarks: a bare Faust agent that forwards every record, in a process of its own.
 
 python -m hushstream.replay.bench.passthrough BOOTSTRAP SOURCE TARGET DATADIR
 
-It gets what makes Faust fast (uvloop, a linger, no web server, no sensor) and does no work of its own.
+It has the settings that make Faust fast (uvloop, a linger, no web server, no sensor), and does no further work.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The processes of a benchmark: an embedded broker, a learner worker, and the yardstick beside it."""
+"""Runs the processes of a benchmark: an embedded broker, a learner worker, and the baseline."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Running:
 async def started(name: str, arguments: Sequence[str], folder: Path, *, kill: bool = False) -> AsyncIterator[Running]:
     """Run ``python ARGUMENTS`` for as long as the context is open; it ends by SIGTERM, or by SIGKILL if asked."""
     log = folder / f"{name}.log"
-    # As the image has it.
+    # The same settings as in the container image.
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
     with log.open("ab") as output:
         process = await asyncio.create_subprocess_exec(

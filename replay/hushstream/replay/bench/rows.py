@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 Progress = Callable[[str], None]
-"""Told in a few words what is being measured now."""
+"""Called with a few words about the current measurement."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """Measures the time from a reward to the model that contains it, from the journals of learner, shuffler and aggregator.
 
-Nobody can tell from outside in which slot a reward went, or whether one did: that is the protocol's point. What the
-logs do tell is which slots make a window, which decisions record each of them left under, and which clicks had been
-folded by then. So the wait of a model runs from the log time of the last click that was folded when the last slot of
-its window left the learner, to the log time of the first decisions record that had read this model.
+From outside nobody can see which slot contains a reward, or whether any does: that is the purpose of the protocol. But
+the logs show which slots make a window, with which decisions record each slot left, and which clicks had been folded
+by then. So the wait for a model runs from the log time of the last click that was folded when the last slot of its
+window left the learner, to the log time of the first decisions record that had read this model.
 """
 
 from __future__ import annotations

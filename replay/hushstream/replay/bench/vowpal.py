@@ -1,9 +1,8 @@
-"""What a web team would write in an afternoon: Vowpal Wabbit behind aiohttp, in one process.
+"""The baseline of the gateway benchmark: Vowpal Wabbit behind aiohttp, in one process, as a team may write it in a day.
 
-It answers the same call as a gateway, ``POST /v1/decide``, by the same number of arms and features, and learns from
-``POST /v1/reward``. It has no log, no durability, no privacy, and forgets all when it ends: a yardstick for the
-gateway's requests a second (``python -m hushstream.replay.bench.gateway``), run as a process of its own. It needs the
-package vowpalwabbit.
+It answers the same call as a gateway, ``POST /v1/decide``, with the same number of arms and features, and learns from
+``POST /v1/reward``. It has no log, no durability and no privacy, and forgets everything when it ends. The benchmark
+(``python -m hushstream.replay.bench.gateway``) runs it as a process of its own. It needs the package vowpalwabbit.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Policy:
     """An epsilon mixture over the arms, by Vowpal Wabbit's doubly robust learner of contextual bandits."""
 
     def __init__(self, arms: int, seed: int) -> None:
-        """Untrained, over so many arms."""
+        """Make an untrained policy over ``arms`` arms."""
         options = f"--cb_explore {arms} --cb_type dr --epsilon {EXPLORED} --quiet --random_seed {seed}"
         self._workspace: Any = import_module("vowpalwabbit").Workspace(options)
         self._draws = random.Random(seed)

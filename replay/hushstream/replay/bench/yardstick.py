@@ -1,4 +1,4 @@
-"""Log times of what a process writes, and how fast the yardstick of every stream benchmark is."""
+"""Reads the log times of a process's records, and measures the baseline of every stream benchmark."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.role import key_names
 from hushstream.features.schema import FeatureSchema
 from hushstream.ops.check.verify import verified_topics, verify
-from hushstream.ops.live import Quiet, copy_async, open_logs
+from hushstream.ops.live import Pause, copy_async, open_logs
 from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.spending import budget
 from hushstream.privacy.amounts import epsilon_value
@@ -39,7 +39,7 @@ LOOK_SECONDS = 3.0
 
 LEARNER = "learner"
 _POLL_SECONDS = 0.1
-_NO_QUIET = Quiet(0.05, 0.05)
+_NO_PAUSE = Pause(0.05, 0.05)
 _WORKER_OPTIONS = ("--snapshot-interval", "5")
 """Who is killed within a minute has a snapshot to come back from."""
 
@@ -160,7 +160,7 @@ class Quickstart:
         topics = frozenset((*_PUBLISHED, *budget.budget_topics(self._system)))
         while True:
             try:
-                logs = await copy_async(self._session.connection(), self._system.partitions, topics, _NO_QUIET)
+                logs = await copy_async(self._session.connection(), self._system.partitions, topics, _NO_PAUSE)
                 self._published = {name: _records(logs, name) for name in _PUBLISHED}
                 self._learned = _learned(self._system, logs)
                 self._spent = _spent(budget.read(logs, self._system))

@@ -49,7 +49,7 @@ class FeatureLayout:
         arms: K, the capacity of the catalogue.
         levels: M, reward levels above 0.
         budgets: units of each block, the constant's first, then in the order of ``schema.table``.
-        blocks: where each block lies, the constant's first, named "".
+        blocks: the position of each block; the first is the constant's, with the name "".
     """
 
     schema: FeatureSchema
@@ -108,15 +108,15 @@ class FeatureLayout:
 def budgets(features: int, arms: int, epsilon: float, slots: int, windows: int = 1) -> tuple[int, ...]:
     """The units of each block: ``w_0 = clip(24 K sqrt(W) / (eps N), .1, .5)`` for the arm's total, the rest evenly.
 
-    The noise of an arm's total is of scale 1/(eps w_0) slots, against N/K slots of an arm: where there are few slots
-    arms are told apart first, where there are many their totals need little.
+    The noise of an arm's total has the scale 1/(eps w_0) slots, compared with N/K slots of an arm. With few slots, most
+    units go to the totals, so that arms can be distinguished; with many slots, totals need few units.
 
     Args:
-        features: how many blocks there are beside the constant.
+        features: the number of blocks besides the constant.
         arms: K, the declared capacity in use; never a live count.
-        epsilon: of a slot.
-        slots: N, as many as the configuration expects in all windows together.
-        windows: W, releases with fresh noise; 1 where sums run through a counter.
+        epsilon: the epsilon of a slot.
+        slots: N, the number of slots that the configuration expects in all windows together.
+        windows: W, the number of releases with fresh noise; 1 if sums run through a counter.
 
     Raises:
         ContributionError: a number out of range.
@@ -153,5 +153,5 @@ def _divided(parts: Int64, wholes: Int64, budget: int) -> Int64:
 
 
 def cell_names(layout: FeatureLayout) -> Sequence[str]:
-    """What each of an arm's P cells stands for, in words."""
+    """The names of an arm's P cells."""
     return ["all slots", *layout.schema.cell_names()]

@@ -52,7 +52,7 @@ class FeatureReports(NamedTuple):
 
 
 def slot_bytes(places: int) -> int:
-    """Bytes of every slot of a layout with so many places."""
+    """The size in bytes of every slot of a layout with ``places`` places."""
     return _columns(places).itemsize
 
 

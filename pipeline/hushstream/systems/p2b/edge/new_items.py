@@ -1,21 +1,21 @@
-"""What a model says of an item that entered while it was running: items that are like it know more than no item does.
+"""Estimates an item that was added to a running deployment, by a prior from similar items.
 
 A released row is the posterior under a prior that is the same for all items: each coefficient around 0 (the constant
-around the mean of all), with the variance T of its block. In a running deployment that prior misleads. Known items are
-shown to those who like them, so the mean click rate is the one of liked items, and everybody would be shown a new item
-of which nothing is known. What known items say of a cell, weighed by likeness to the new one, is the better prior:
-mean m0 and variance S0, which holds their own uncertainty and how far they differ.
+around the mean of all), with the variance T of its block. In a running deployment that prior is wrong. Known items are
+shown to users who like them, so the mean click rate is that of liked items, and a new item without data would be shown
+to everybody. A better prior is what known items say about a cell, weighted by their similarity to the new item: mean m0
+and variance S0, which contains their own uncertainty and the differences between them.
 
-What the windows said is told apart from the prior that they were shrunk with. With m, D the released coefficient and
-its variance, c the middle of its prior, the sums alone have precision and weighed mean
+First the prior that shrank the data of the windows is removed. With m, D the released coefficient and its variance, and
+c the mean of its prior, the sums alone have the precision and the weighted mean
 
     s = 1/D - 1/T        s r = m/D - c/T
 
 and the row becomes 1/D' = 1/S0 + s, m' = D' (m0/S0 + s r). T is not released. It is at least each D of its block, and
-about the mean of (m - c)^2 + D over the known rows; the larger is taken, so a row that no window said anything of
-(D = T) is m0, S0, and a row of many slots is as it was released.
+about the mean of (m - c)^2 + D over the known rows; the larger one is used. So a row without data (D = T) becomes m0,
+S0, and a row with many slots stays as it was released.
 
-What users differ in by themselves (`OWN_TASTE`) is part of each constant's D and stays apart from all this.
+The variance between users (`OWN_TASTE`) is part of each constant's D, and is not changed by this.
 Everything here is post-processing of releases: it costs no privacy.
 """
 

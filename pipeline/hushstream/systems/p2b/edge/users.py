@@ -1,12 +1,12 @@
 """The users of a learner partition: the warm ones in memory, the cold ones as bytes in a store.
 
-Which users are warm changes no decision: a user goes out as the bytes of their whole state and comes back from
-them, and what they are decided with next is the same. What expires is decided by log time alone.
+Which users are warm changes no decision: a user is spilled as the bytes of their whole state and restored from these
+bytes, so their next decision is the same. Only log time decides when something expires.
 
-A store is given by whoever drives the machine. One that is `durable` keeps what it is given from snapshot to
-snapshot, and a snapshot then holds no user at all; with the default, in memory, a snapshot holds them all.
+The driver of the machine provides the store. A `durable` store keeps its users from snapshot to snapshot, and a
+snapshot then contains no user at all. With the default store, in memory, a snapshot contains all users.
 
-A snapshot is of one moment, the cut, and is packed a little at a time while the machine goes on (`UsersCut`).
+A snapshot is of one moment, and is packed in small parts while the machine goes on (`UsersCut`).
 """
 
 from __future__ import annotations
@@ -111,10 +111,10 @@ class UsersCut:
 class Users:
     """All users of a partition.
 
-    Warm users lie in generations: whoever is met joins the young one, and when that has grown to half of the
-    limit, the older one leaves: as many of it are spilled after each fold as the young one grew. So a user is at
-    rest only when about half the limit of others came since they were met, a user who is met costs one look into a
-    dictionary, and no fold pays for many others.
+    Warm users are in two generations. A user with an event joins the young generation. When that has grown to half of
+    the limit, the old generation is spilled: after each fold, as many of its users as the young one grew by. So a user
+    is spilled only after about half the limit of other users had events. A warm user costs one lookup in a dictionary,
+    and no fold has to spill many users.
     """
 
     def __init__(self, terms: EdgeTerms, key: Key, store: UserStore | None = None, limit: int | None = None) -> None:

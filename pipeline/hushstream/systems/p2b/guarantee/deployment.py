@@ -280,12 +280,12 @@ class P2BSystem(Core[P2BConfig]):
 
     @property
     def slot_terms(self) -> SpendingTerms:
-        """What the shuffler's releases cost, and out of which limit."""
+        """The prices of the shuffler's releases, and their limit."""
         return self.ledgers["ledger"]
 
     @property
     def lift_terms(self) -> SpendingTerms:
-        """What the lift's releases cost, and out of which limit."""
+        """The prices of the lift's releases, and their limit."""
         return self.ledgers["ledger-edge"]
 
 

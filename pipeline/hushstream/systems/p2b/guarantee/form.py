@@ -84,20 +84,20 @@ class SlotForm(Protocol):
 
     @property
     def fitted(self) -> bytes:
-        """What stands for what was fitted, in the deployment's digest."""
+        """The part of the deployment's digest that identifies what was fitted."""
 
     def require_content(self, content: bytes) -> None:
-        """Refuse what no slot may hold, as far as it is refused before the window closes.
+        """Refuse invalid content of a slot, by the checks that are made before the window closes.
 
         Raises:
-            BadSlot: it is such a content.
+            BadSlot: the content is not valid.
         """
 
     def rules(self, tracks: Sequence[str]) -> ContextRules:
-        """What is taken of contexts and feedback."""
+        """The rules for contexts and feedback."""
 
     def policy(self, cold: str, tracks: Sequence[str]) -> SharedPolicy:
-        """A fresh kernel with every track cold, beside one that stays so."""
+        """A fresh kernel in which every track is cold; the track ``cold`` stays so."""
 
     @property
     def choice(self) -> SlotChoice:
@@ -109,7 +109,7 @@ class SlotForm(Protocol):
 
     @property
     def parameters(self) -> dict[str, int | str]:
-        """What the noise depends on beside its scale, as whole numbers."""
+        """The values on which the noise depends besides its scale, as whole numbers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -250,7 +250,7 @@ class FeaturesForm:
 
     @property
     def crowd_record(self) -> str:
-        """See `SlotForm`; where items have names, sums say of which."""
+        """See `SlotForm`; if items have names, the record says which item each row of sums holds."""
         return "ItemSums" if self.config.named_items else "LinearSums"
 
     @property
@@ -323,7 +323,7 @@ class FeaturesForm:
 
     @property
     def beginning(self) -> WarmStart:
-        """What users begin with before any window; arrays of whoever asks."""
+        """The start of users before any window; each call makes new arrays."""
         return self._cold if self.before is None else started(self.before.model, self._cold)
 
     @property
@@ -388,10 +388,10 @@ def _require_numbered(start: ExportedModel) -> None:
 
 
 def _start_of_features(start: ExportedModel, config: P2BConfig) -> ExportedFeatures:
-    """A start that users of this deployment can begin with.
+    """Check that users of this deployment can begin with an exported model.
 
     Raises:
-        ConfigurationError: its items are told apart otherwise, there are more of them, or it is of other features.
+        ConfigurationError: the model names items in another way, has too many items, or has other features.
     """
     require_form(start, config)
     assert isinstance(start, ExportedFeatures), "that is its form"

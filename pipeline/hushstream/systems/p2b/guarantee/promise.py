@@ -67,10 +67,11 @@ def window_tree_of(config: P2BConfig) -> NegativeDigitTree | None:
 
 
 def noise_variance(config: P2BConfig, windows: int) -> float:
-    """Variance of the noise in one sum of the first so many windows of all partitions together, in the sums' units.
+    """The variance of the noise in one sum over the first ``windows`` windows of all partitions, in the sums' units.
 
-    Fresh windows add up; with a counter it is what the counter says of its total at that window. Where windows fade it
-    is that of the weighed sum, as a sum of as many slots as it is worth (`hushstream.systems.p2b.server.forgetting`).
+    With fresh noise the variances of windows are added; with a counter it is the variance of its total at that window.
+    If windows fade, it is that of the weighted sum, scaled to the effective number of slots
+    (`hushstream.systems.p2b.server.forgetting`).
     """
     if windows < 1:
         return 0.0
@@ -103,7 +104,7 @@ def _fresh_variance(config: P2BConfig) -> float:
 
 
 def life_prices(config: P2BConfig, slots: int) -> Prices:
-    """What so many slots of one user cost together, with the lift where there is a hold-out."""
+    """The price of ``slots`` slots of one user together, with the lift if there is a hold-out."""
     return Promises(_guarantee_for(config, slots), _lift_of(config)).together
 
 
@@ -181,9 +182,9 @@ def lifetime_slots_of(config: P2BConfig) -> int:
 
 @lru_cache(maxsize=64)
 def slot_terms_of(config: P2BConfig) -> SpendingTerms:
-    """What the shuffler's releases cost, and out of which limit.
+    """The prices of the shuffler's releases, and their limit.
 
-    A charge is one window, or one counter over at most so many windows; the deployment scope is charged once for
+    A charge is one window, or one counter over a limited number of windows; the deployment scope is charged once for
     all slots of one user.
     """
     promise = release_guarantee(config)
@@ -200,7 +201,7 @@ def slot_terms_of(config: P2BConfig) -> SpendingTerms:
 
 @lru_cache(maxsize=64)
 def lift_terms_of(config: P2BConfig) -> SpendingTerms:
-    """What the lift's releases of a partition cost, and out of which limit: one charge for all of them.
+    """The price of the lift's releases of a partition, and their limit: one charge pays for all of them.
 
     Raises:
         ConfigurationError: it does not fit its share of the budget.

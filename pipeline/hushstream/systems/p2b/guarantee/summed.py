@@ -39,7 +39,7 @@ class Summed(Protocol):
 
     Attributes:
         fits_encoder: whether something is fitted for a deployment before it runs.
-        compares: whether a replay of a public dataset has a track of exact interactions beside the private one.
+        compares: whether a replay of a public dataset also has a track of exact interactions.
         in_a_slot: what a slot holds, in words.
     """
 
@@ -68,11 +68,11 @@ class Summed(Protocol):
         """What follows from the configuration and is printed with it."""
 
     def guarantee(self, slots: int, tree_levels: int) -> Guarantee:
-        """What so many slots of one user are promised.
+        """The guarantee for ``slots`` slots of one user.
 
         Args:
-            slots: in the user's life.
-            tree_levels: in how many nodes of the counter over windows one window is; 1 without one.
+            slots: the number of slots in the user's life.
+            tree_levels: the number of nodes of the counter over windows that contain one window; 1 without a counter.
         """
 
     def check(self) -> None:

@@ -73,5 +73,5 @@ def total(values: Float64) -> float:
 
 
 def halving(steps: float) -> float:
-    """2^(-1/steps): what so many steps of are one half."""
+    """2^(-1/steps): the factor that gives one half when it is applied ``steps`` times."""
     return float(exp(np.array([-_LN2 / steps]))[0])

@@ -46,27 +46,27 @@ class Weights:
         self.squares: Float64 = np.zeros(rows)
 
     def restart(self, rows: Bools) -> None:
-        """Forget what was behind some rows."""
+        """Set the slots of some rows to 0."""
         self.slots[rows], self.squares[rows] = 0.0, 0.0
 
     def add(self, slots: int, rows: Bools) -> None:
-        """Let all windows fade, and put one of so many slots behind some rows."""
+        """Let all windows fade, then add a window of ``slots`` slots to some rows."""
         self.slots = self.slots * self.fade + np.where(rows, float(slots), 0.0)
         self.squares = self.squares * (self.fade * self.fade) + np.where(rows, float(slots), 0.0)
 
     @property
     def worth_slots(self) -> Float64:
-        """(rows,) as many slots as the windows behind each row are worth; 0 where there is none."""
+        """The effective number of slots of each row (rows,); 0 for a row without a window."""
         return self.slots * self.slots / np.where(self.squares > 0.0, self.squares, 1.0)
 
     def worth(self, ones: Float64, zeros: Float64, variance: float | Float64) -> Worth:
-        """Weighed sums as those of as many slots as they are worth.
+        """Scale weighted sums to sums of the effective number of slots.
 
         Args:
-            ones, zeros: (rows, cells) float64, weighed.
-            variance: of the noise in one of them; (rows,) where it differs.
+            ones, zeros: (rows, cells) float64, weighted.
+            variance: the variance of the noise in one of them; (rows,) if it differs between rows.
         """
-        # A row without slots is noise: it is worth what it is.
+        # A row without slots contains only noise, and is not scaled.
         ratio = self.slots / np.where(self.squares > 0.0, self.squares, 1.0)
         ratio = np.where(self.squares > 0.0, ratio, 1.0)
         whole = [np.rint(ratio[:, None] * one).astype(np.int64) for one in (ones, zeros)]

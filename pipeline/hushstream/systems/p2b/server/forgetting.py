@@ -59,7 +59,7 @@ def fades_of_crowds(config: P2BConfig) -> tuple[float, ...]:
 
 
 def remembered(config: P2BConfig, windows: int) -> Remembered:
-    """Of the first so many windows of each partition, at least one."""
+    """How much the model remembers after ``windows`` windows (at least one) of each partition."""
     fade, count = fade_of_crowds(config), windows * config.partitions.shuffler
     if fade == 1.0:
         return Remembered(1.0, 1.0)

@@ -1,16 +1,16 @@
-"""Which half-life foretells released windows best: totals under each of several, and how well each has foretold.
+"""Chooses the half-life that predicts released windows best: keeps totals for several half-lives, and scores each.
 
-Before a window is added, the effects that each totals give (`server.effects`, with variances D) are held against the
-raw effects of that window (with variances V): the log-likelihood of N(m, V + D), with the tails of Laplace noise,
-summed over effects. What was foretold long ago counts less: half after `_SCORED_WINDOWS` windows, so a world that
-begins to change is noticed however long it stood still. The first `SETTLING_WINDOWS` are not scored: their visitors
-start from nothing or from little, and what they were shown tells of items otherwise than later windows do. A half-life
-is believed where it foretells better than none by more than `_LEAST_GAIN`, which a still world gives hardly ever:
-forgetting costs it all that the windows before would have told. (In four still mixed tables of 10 items and windows of
-6,250 slots the largest such sum was 7.6; in turning ones it passed 12 in one or two windows.)
+Before a window is added, the effects by each totals (`server.effects`, with variances D) are compared with the raw
+effects of that window (with variances V). The score is the log-likelihood of N(m, V + D), with the tails of Laplace
+noise, summed over effects. Old scores count less (half after `_SCORED_WINDOWS` windows), so that a change is noticed
+even after a long time without one. The first `SETTLING_WINDOWS` windows are not scored: their visitors start from no
+model or a poor one, so the items shown to them differ from later windows. A half-life is used only if it predicts
+better than no forgetting by more than `_LEAST_GAIN`. Without changes that hardly ever happens, because forgetting drops
+the information of earlier windows. (In four mixed tables without changes, with 10 items and windows of 6,250 slots, the
+largest such sum was 7.6; in changing ones it exceeded 12 within one or two windows.)
 
-It reads released windows alone, so it costs no privacy. Windows need noise of their own: through a counter, the noise
-of one is part of the next.
+Only released windows are read, so this costs no privacy. Each window needs fresh noise: with a counter, the noise of
+one window is part of the next.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hushstream.systems.p2b.server.fading import Int64, Worth
 from hushstream.systems.p2b.server.totals import CrowdTotals
 
 HALF_LIVES = (1.0, 2.0, 4.0, 8.0, 16.0)
-"""In windows of a partition, the candidates beside none."""
+"""The candidates besides no forgetting, in windows of a partition."""
 
 _SCORED_WINDOWS = 24.0
 SETTLING_WINDOWS = 8
@@ -78,9 +78,9 @@ class HalfLives(Generic[T]):
         """Begin with no window.
 
         Args:
-            make: totals whose earlier windows are multiplied by what is given when one comes.
-            fades: what it is given for each half-life. Where there are several the first is 1: nothing is forgotten.
-            partitions: P, whose windows come one after another; all figures here are of one partition's windows.
+            make: makes totals, which multiply earlier windows by its argument when a new window comes.
+            fades: its argument for each half-life. If there are several, the first is 1: nothing is forgotten.
+            partitions: P, the partitions whose windows come in turn; all figures here count windows of one partition.
         """
         self._fades, self._score_fade = fades, halving(_SCORED_WINDOWS * partitions)
         self._settling = SETTLING_WINDOWS * partitions

@@ -1,18 +1,18 @@
-"""The running totals of what windows release where items have names: each row's begin when its item enters.
+"""The running totals of released windows if items have names: the total of a row begins when its item is added.
 
-A window says which items its rows stood for. A row whose item entered later than the one that was summed up begins
-anew with that window, so what a row had before never counts for the item that it has now; a window of a shuffler that
-had not heard of the item yet counts for the other rows alone.
+A window says which item each of its rows held. If a row's item was added later than the item of the total so far, the
+row's total begins anew with that window: data of an earlier item never counts for the current one. A window of a
+shuffler that did not know the item yet counts only for the other rows.
 
-*The variance of a row.* With fresh noise it is the sum over its windows. Where windows run through a counter, each of
-them publishes what it adds to the counter's total: the sum from a window on is one total less another, and its variance
-is taken as that of both together. A window that is left out is such a difference as well, of the totals around it.
+*The variance of a row.* With fresh noise it is the sum over its windows. With a counter, each window publishes its
+addition to the counter's total. So the sum from some window on is the difference of two totals, and the sum of both
+variances is used as its variance. A window that is left out is a difference of the totals around it, in the same way.
 
-Where windows fade (`hushstream.systems.p2b.server.forgetting`) that holds as well: a row whose item entered after
-window s has the weighed total less fade^(t - s) times that of window s, and what it left out fades with it.
+The same holds if windows fade (`hushstream.systems.p2b.server.forgetting`): a row whose item was added after window s
+has the weighted total minus fade^(t - s) times that of window s, and the part that is left out fades, too.
 
-A deployment that begins with a model pools it with what its own windows say of each item, so there it is kept how many
-slots lie behind each row, also where windows do not fade.
+A deployment that begins with a model combines the model with its own windows for each item. So it keeps the number of
+slots of each row, even if windows do not fade.
 """
 
 from __future__ import annotations
@@ -105,13 +105,13 @@ class ItemTotals:
         self.catalogue = max(self.catalogue, catalogue)
 
     def behind(self, rows: Int64) -> Float64:
-        """(n,) which part of all slots lies behind some rows, by what windows are worth; where it is ``started``."""
+        """The share (n,) of all slots that some rows have, weighted as the windows are; only if ``started``."""
         assert self._weights is not None, "expected totals of a deployment that begins with a model"
         together = self._all.worth_slots
         return np.asarray(self._weights.worth_slots[rows] / together if together > 0.0 else np.zeros(len(rows)))
 
     def worth(self, rows: Int64) -> Worth:
-        """The sums of some rows as a model is made of them."""
+        """The sums of some rows from which a model is made."""
         if self._weights is None or self._fade == 1.0:
             return Worth(self.ones[rows], self.zeros[rows], self.variances[rows])
         ones, zeros, variances = self._weights.worth(self.ones, self.zeros, self.variances)

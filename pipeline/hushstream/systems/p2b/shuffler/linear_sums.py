@@ -45,15 +45,15 @@ class LinearSums:
 def linear_sums(layout: FeatureLayout, reports: FeatureReports, counted: Bools) -> LinearSums:
     """The exact sums of a window; never to leave the shuffler without `noised_sums`.
 
-    What does not count goes the same way, into a cell beside the others that is dropped at the end.
+    A slot that does not count takes the same steps, but is added to an extra cell that is dropped at the end.
 
     Args:
-        layout: of the deployment.
-        reports: of the window's slots, as `unpack_reports` checked them.
-        counted: (n,) bool, which of them count (a secret coin kept it, its catalogue is current).
+        layout: the deployment's layout.
+        reports: the reports of the window's slots, as `unpack_reports` checked them.
+        counted: (n,) bool, which of them count (a secret coin kept it, and its catalogue is current).
 
     Raises:
-        ShufflingError: a mask of another shape, or so many slots that sums would not be exact.
+        ShufflingError: the mask has another shape, or there are too many slots for exact sums.
     """
     size = len(reports.held)
     if counted.shape != (size,) or counted.dtype != np.bool_:

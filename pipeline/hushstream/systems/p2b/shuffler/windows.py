@@ -147,7 +147,7 @@ class Windows:
         self._phases: dict[int, int] = dict.fromkeys(sorted(rules.origins), _NEVER)
         self._ids = KnownIds()
         self.item_rows = ItemRows(0, bytes(4 * rules.item_rows)) if rules.item_rows else None
-        """What the rows of sums stand for, as far as learners have told."""
+        """The items of the rows of sums, as far as slots of learners have named them."""
 
     @property
     def slots(self) -> int:
@@ -168,7 +168,7 @@ class Windows:
         """Move log time forward (call it for every record, before what the record does).
 
         Returns:
-            The window that log time has closed; the record at hand belongs to the next one.
+            The window that log time has closed; the current record belongs to the next window.
         """
         self.log_time_ms = max(self.log_time_ms, log_time_ms)
         open_ms = self.rules.open_ms

@@ -1,1 +1,1 @@
-"""Benchmarks of workers on a stream: pace, release times, long lives, scaling, a soak."""
+"""Benchmarks of workers on a stream: latency at a fixed rate, release times, old deployments, scaling, a soak test."""

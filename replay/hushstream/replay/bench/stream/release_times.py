@@ -1,8 +1,8 @@
 """Compares the times of releases of null slots alone and of reports alone, for ``make bench``.
 
-A window's slots are public and their content is not, so neither may show in the time that a release takes
-(`hushstream.agents.observe.metric_table`, and the log time of what is published). All figures are of the thread's CPU
-time; ratios are taken within a round. BLAS is held to one thread.
+The number of slots in a window is public, but their content is private, so the time of a release may not depend on the
+content: `hushstream.agents.observe.metric_table` and log times show it. All figures are the thread's CPU time; ratios
+are taken within a round. BLAS uses one thread.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MODES = {
     "tuples": ReleaseConfig(mode="tuples", sampling=0.5, threshold=100, window_slots=100_000_000),
 }
 RATIO = 1.1
-"""A window of either kind should take no more than so many times the other, where it holds `SLOTS`[-1]."""
+"""With `SLOTS`[-1] slots, a window of one kind should take at most this many times as long as one of the other kind."""
 
 _GENESIS = bytes(32)
 

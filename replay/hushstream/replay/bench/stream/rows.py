@@ -1,7 +1,7 @@
-"""The stream's figures: one learner worker on an embedded broker, against a bare Faust agent beside it.
+"""Measures one learner worker on an embedded broker, compared with a bare Faust agent.
 
-Every rate is taken from the broker's log times, between the first and the last record that a process wrote
-over inputs that lay ready; so neither the start of a process nor the reader's own speed is in it.
+Every rate is taken from the broker's log times, between the first and the last record that a process wrote, with all
+inputs in the log before. So it contains neither the start of a process nor the speed of the reader.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The runs of a stream benchmark: what is prefilled, which process works on it, what the logs say then."""
+"""The runs of a stream benchmark: each fills topics, starts a process on them, and reads the result from the logs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ SEED = 0
 DEPLOYMENT = "deployment"
 
 PACE_TOLERANCE = 0.97
-"""A paced run that appended less than this part of what it should have is no measurement."""
+"""A run at a fixed pace counts only if it appended at least this share of the planned records."""
 
 
 @dataclass(frozen=True, slots=True)

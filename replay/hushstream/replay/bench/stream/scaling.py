@@ -1,9 +1,9 @@
-"""Whether a second worker brings a second worker's work: both arms on the same core for each worker, no load beside.
+"""Measures whether two workers do twice the work of one, each worker on one core, without other load.
 
-Every worker is pinned to one core of its own, and all input lies on the log before the time begins: no producer runs
-while it is taken. The broker and this process have no core of their own on a machine with two, so part of what the
-wall clock loses in the arm with two workers is theirs. The workers' CPU time for an event tells that apart: it grows
-only with what two workers of one group do to each other.
+Every worker is pinned to a core of its own, and all input is in the log before the measured time begins: no producer
+runs during it. On a machine with two cores the broker and this process share the workers' cores, so the run with two
+workers loses wall-clock time to them. The workers' CPU time per event shows the difference: it grows only if two
+workers of one group slow each other down.
 """
 
 from __future__ import annotations

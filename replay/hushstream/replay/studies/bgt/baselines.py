@@ -44,7 +44,7 @@ def baseline(task: Baseline) -> tuple[float, float, float]:
 
 
 def baseline_of(world: RatingWorld, name: str, seed: int) -> tuple[float, float, float]:
-    """The same on a world that is at hand."""
+    """Score a baseline as `baseline` does, on a world that is loaded already."""
     return scored(predictions_of(world, name, seed), world.values[world.split(seed).later])
 
 

@@ -75,7 +75,7 @@ class RatingLoop:
         return self.played
 
     async def _all(self, client: RatingClient, act: _Act, what: str) -> None:
-        """Let every user act, so many at a time."""
+        """Let every user act, `_AT_ONCE` users at a time."""
         users = self._split.world.user_count
         for first in range(0, users, _AT_ONCE):
             some = range(first, min(first + _AT_ONCE, users))

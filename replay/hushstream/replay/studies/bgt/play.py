@@ -95,7 +95,7 @@ def play(task: Task) -> Played:
 
 
 def play_world(task: Task, world: RatingWorld) -> Played:
-    """Run a task on a world that is at hand; see `Task`."""
+    """Run a task on a world that is loaded already; see `Task`."""
     config, split = configuration(task, world), world.split(task.seed)
     known = split.known(config)
     server, after, kinds = Server(config, world.features), [], []

@@ -50,7 +50,7 @@ class Plan:
     first: int = 0
 
     def interactions(self, rounds: int) -> int:
-        """How many there are in both phases, where every user has so many rounds."""
+        """The number of interactions in both phases, if every user has ``rounds`` rounds."""
         return (max(0, self.contributors - self.first) + self.evaluated * len(self.conditions)) * rounds
 
     def __post_init__(self) -> None:

@@ -306,13 +306,13 @@ NOT_PRIVATE_NAME = "not-private"
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """A deployment and what it plays.
+    """A deployment, and the conditions that it plays.
 
     Attributes:
-        name: of the deployment.
-        folder: of the deployment.
-        conditions: of the comparison.
-        non_private: whether exact interactions travel in clear in it.
+        name: the name of the deployment.
+        folder: the folder of the deployment.
+        conditions: the conditions of the comparison.
+        non_private: whether it also sends exact interactions in clear.
     """
 
     name: str

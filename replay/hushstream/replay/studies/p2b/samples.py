@@ -34,13 +34,14 @@ def sample(
         "slot": {"after_interactions": world.rounds},
         "release": {"window_units": window_slots},
     }
-    system = prepare(folder, parse_config(_config("sizes", world, more)), public_dataset=_DATASET)
-    loop = ClosedLoop(world, Plan(users, 0, ("cold",), in_flight=64))
-    return Sample(system, users * world.rounds, loop.run)
+    config = parse_config(_config("sizes", world, more))
+    # A deployment has no second arm, whose interactions travel in clear.
+    system = prepare(folder, config, public_dataset=_DATASET, non_private_arm=False)
+    return Sample(system, users * world.rounds, ClosedLoop(world, Plan(users, 0, ("cold",), in_flight=64)).run)
 
 
 def live(folder: Path, users: int, pace: float) -> Sample:
-    """Contributors of a shop and a tenth as many others at so many interactions a second; windows close in seconds."""
+    """Contributors of a shop and a tenth as many others, at ``pace`` interactions/s; windows close in seconds."""
     plan = Plan(users, users // 10, ("cold", "warm_private"), in_flight=16, pace=pace)
     world = shop(users=plan.contributors + plan.evaluated, rounds=_LIVE_ROUNDS, seed=1)
     values = {

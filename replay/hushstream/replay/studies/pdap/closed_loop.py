@@ -36,7 +36,7 @@ _SAMPLED = 16
 
 @dataclass(frozen=True, slots=True)
 class PdapPlan:
-    """How a world is played: so many contexts in all, in phases that end as windows of a schedule do."""
+    """How a world is played: the number of contexts in all, in phases that end when windows of a schedule end."""
 
     contexts: int
     schedule: Schedule

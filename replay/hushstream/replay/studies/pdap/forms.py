@@ -75,7 +75,7 @@ class TreeNoise:
 
 
 class PerEvent(Aggregate):
-    """The aggregator of per-event counters: what it knows of each is the latest noised prefix sum."""
+    """The aggregator of per-event counters: it knows only the latest noised prefix sum of each counter."""
 
     def __init__(self, config: PdapConfig, kind: Literal["binary", "negative-digit"], seed: int) -> None:
         """With a counter for every (cell, arm); `counter` takes the outcomes."""
@@ -104,7 +104,7 @@ class PerEvent(Aggregate):
 
     @property
     def grand_mean(self) -> float:
-        """Weighted by precision: the plain sum of so many noisy counters says nothing."""
+        """The mean weighted by precision: the plain sum of that many noisy counters would be mostly noise."""
         return min(1.0, max(0.0, self._found))
 
 
@@ -137,7 +137,7 @@ class SelectedCounter(Counter):
         return Release(window, joined([Blocks.none(), *found]), exact.arrived, exact.arrivals, exact.outcomes)
 
     def _least(self, arms: int) -> float:
-        """Outcomes in which the best of so many arms can stand out by 2 ln(arms) / eps clicks."""
+        """The number of outcomes in which the best of ``arms`` arms can lead by 2 ln(arms) / eps clicks."""
         return 2 * math.log(arms + 1) * self._config.release.kappa / self._config.release.epsilon
 
     def _choice(self, window: int, cell: int, some: Blocks) -> Blocks:

@@ -42,7 +42,7 @@ def guarantee_of(task: Task) -> Guarantee | None:
 
 
 def row_of(task: Task, played: Mapping[Task, Played], seeds: Sequence[int], **front: Any) -> Row:
-    """Greedy and online accuracy of a task over seeds, in %, and what it promises."""
+    """The greedy and the online accuracy of a task over seeds, in %, and its guarantee."""
     runs = [played[one] for one in under_seeds(task, seeds)]
     last = max(runs[0].online)
     return {

@@ -11,7 +11,7 @@ from hushstream.schemas.batches import encode_label_batch, encode_record_batch
 
 
 def batches(stream: RecordStream, node: int, rows: int) -> Iterator[bytes]:
-    """Columnar records of so many rows, and their labels, in turns."""
+    """Yield columnar records of ``rows`` rows each, and after each record that of their labels."""
     places = (stream.nodes == node).nonzero()[0]
     for low in range(0, len(places), rows):
         part = places[low : low + rows]

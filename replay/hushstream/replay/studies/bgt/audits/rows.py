@@ -81,7 +81,7 @@ def audited_config(shares: tuple[float, float, float] = ReleaseConfig().shares) 
 
 
 def own_items(config: BgtConfig) -> int:
-    """Items that a user under attack rates: with so many equal values pairs come within 3 % of their bound."""
+    """The number of items that an attacked user rates: with that many equal values, pairs reach 97 % of their bound."""
     return min(OWN_ITEMS, config.release.pairs, config.top)
 
 

@@ -23,7 +23,7 @@ _SMALL = 1 << 10
 
 
 def works(slots: int = SLOTS) -> tuple[Work, ...]:
-    """One of each kind, in the order of rounds, for a batch of so many slots."""
+    """The work of a batch of ``slots`` slots for each kind of round, in the order of rounds."""
     config = BgtConfig("audit", _ITEMS, 0, ScaleConfig(0, 1), ReleaseConfig(factors=_FACTORS))
     system = BgtSystem.of(config, np.zeros((_ITEMS, 0)))
     none, some = (Model(np.zeros(_ITEMS), np.zeros((_ITEMS, kept))) for kept in (0, _FACTORS))

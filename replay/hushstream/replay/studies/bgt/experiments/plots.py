@@ -65,7 +65,7 @@ def draw_poisoning(rows: Sequence[Row], sheet: Sheet) -> None:
 
 
 def draw_table(rows: Sequence[Row], sheet: Sheet) -> None:
-    """The paper's schedules, what it prints, and the sound form: a panel for each world."""
+    """Draw the paper's schedules, its printed figures, and the sound form: one panel for each world."""
     worlds = list(dict.fromkeys(row["world"] for row in rows))
     shown = [[row for row in rows if row["world"] == world] for world in worlds]
     panels = sheet.named_rows(*([str(row["form"]) for row in some] for some in shown))

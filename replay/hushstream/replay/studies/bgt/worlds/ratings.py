@@ -26,7 +26,7 @@ Float64 = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]
 
 _TEST_PART = 5
-"""One rating in so many is kept to judge by."""
+"""One of this many ratings is kept for the evaluation."""
 
 _LATEST, _SPAN = 1995, 20.0
 _LEAST_AGE, _MOST_AGE = -0.2, 2.5

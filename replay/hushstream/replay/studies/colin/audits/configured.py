@@ -32,7 +32,7 @@ _ALONE = 3
 
 
 _WIDE = 50
-"""Features with so many more entries take as long again."""
+"""For each full group of this many features, the estimated time of an audit grows by the same amount."""
 
 
 def audit_config(config: CollaborativeConfig, runs: int, false_alarm: float) -> AuditReport:

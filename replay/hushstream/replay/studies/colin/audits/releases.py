@@ -32,7 +32,7 @@ from hushstream.systems.colin.release import epoch_guarantee, local_reward_of, p
 from hushstream.systems.colin.rows import Rows, short_enough
 
 USERS = 100
-"""Users of a deployment under attack, where so many fit."""
+"""The number of users of an attacked deployment, if it can have that many."""
 
 SCORES: Mapping[NoiseLaw, Callable[[Reading, NDArray[np.int64], int], NDArray[np.float64]]] = {
     "laplace": Reading.clipped_score,

@@ -30,7 +30,7 @@ FORMS = {
 
 
 def works(slots: int = SLOTS) -> tuple[Work, ...]:
-    """One of each form, a step of so many rewards."""
+    """The work of one step with ``slots`` rewards, for each form."""
     features = FeatureConfig(_FEATURES, norm_l1=_FEATURES**0.5)
     return tuple(
         _work(form, collaborative(replace(release, rows=slots), features, _USERS)) for form, release in FORMS.items()

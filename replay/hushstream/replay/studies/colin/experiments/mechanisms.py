@@ -58,7 +58,7 @@ _MARGIN = 1 + 2.0**-30
 
 
 class CalibrationError(HushstreamError):
-    """A calibration is unknown, or cannot protect what it was given."""
+    """A calibration is unknown, or cannot protect the given input."""
 
 
 @dataclass(frozen=True, slots=True)

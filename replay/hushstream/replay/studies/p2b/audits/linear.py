@@ -52,7 +52,7 @@ def twice_the_units(slots: NDArray[np.void], layout: FeatureLayout) -> None:
 
 def signs_that_cancel(slots: NDArray[np.void], layout: FeatureLayout) -> None:
     """Units whose sum is U and whose absolute values are not: one cell beside has some of the other sign."""
-    # Of all these slots the other sign is in one cell, so that none takes from another what it moves.
+    # All these slots have the other sign in the same cell, so that no slot reduces the effect of another.
     slots["cells"][:, 1], slots["cells"][:, 2] = 0, slots["cells"][:, 0]
     slots["units"][:, 1], slots["units"][:, 2] = -slots["units"][:, 0], slots["units"][:, 0]
 

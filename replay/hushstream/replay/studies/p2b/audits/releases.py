@@ -163,7 +163,7 @@ def slots_pair(system: P2BSystem, reading: Reading, epsilon: float) -> Pair:
 
 
 def audit_lift(system: P2BSystem) -> Run:
-    """The lift: all that one user was shown and rewarded with, against none of it.
+    """Attack the lift: compare all decisions and rewards of one user with none.
 
     Both groups have such a user. They make more decisions than are counted, all rewarded, before the first release.
     """
@@ -185,7 +185,7 @@ def audit_lift(system: P2BSystem) -> Run:
 
 
 def audit_shadow(system: P2BSystem) -> Run:
-    """The lift in the shadow: all that one user was answered, shown and rewarded with, against none of it.
+    """Attack the lift in the shadow: compare all answers, shown items and rewards of one user with none.
 
     Every item has such a user, as in `audit_lift`.
     """

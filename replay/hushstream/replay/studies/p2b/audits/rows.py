@@ -168,7 +168,7 @@ FORMS = {
 
 
 def works(slots: int = SLOTS) -> tuple[Work, ...]:
-    """One of each form, a window of so many slots."""
+    """The work of one window with ``slots`` slots, for each form."""
     return tuple(_work(form, p2b(replace(release, window_slots=slots))) for form, release in FORMS.items())
 
 

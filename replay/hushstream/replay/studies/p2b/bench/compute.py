@@ -300,9 +300,9 @@ def _textbook(contexts: NDArray[np.float32], rewards: NDArray[np.float64]) -> tu
 
 
 def _folded(world: MixedTable, arms: int, together: int) -> float:
-    """Seconds in which a learner decodes, decides and journals contexts of new users, so many records a fold.
+    """Seconds in which a learner decodes, decides and journals contexts of new users, with ``together`` records a fold.
 
-    It has a model that tells arms apart, as all learners do from the first window on; before it, every choice is a tie.
+    It has a model with different arms, as all learners have after the first window; without one, every choice is a tie.
     """
     configuration = {
         "system": "p2b",

@@ -15,9 +15,9 @@ declared and so no deployment has such a start, a model of their exact rewards."
 
 
 def verdict(found: Gains, privacy: StatedGuarantee) -> str:
-    """What the private start earns and what it promises, its gain, then the best policy; or that too few rows tell.
+    """Say what the private start earns, its guarantee and its gain, then the best policy; or that rows are too few.
 
-    Where it was asked for and too few rows tell of it, that is said first: it is what the page is about.
+    If the private start was requested but there are too few rows for it, that comes first, as the page is about it.
     """
     if not found.judged:
         return _no_verdict(found)

@@ -20,7 +20,7 @@ _ARMS, _A_RECORD = 16, 32
 
 
 def works(slots: int = SLOTS) -> tuple[Work, ...]:
-    """One: a window of so many outcomes."""
+    """The work of one window with ``slots`` outcomes."""
     vendors = (VendorConfig("one", _ARMS), VendorConfig("two", _ARMS))
     release = BlockConfig(first_window=slots)
     system = PdapSystem.of(PdapConfig("audit", vendors, 1, cells=CellConfig(levels=0), release=release))

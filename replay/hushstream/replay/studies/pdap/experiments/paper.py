@@ -213,7 +213,7 @@ class PaperRun:
         return int(np.searchsorted(running, self._coins.random() * running[-1]))
 
     def forward(self, vendor: int, path: list[int], point: list[float]) -> tuple[float, int]:
-        """Algorithm 2: ``vendor`` answers another's context; the click probability of what it shows, and the click."""
+        """Algorithm 2: ``vendor`` answers another's context; returns its click probability, and the click."""
         cell = self.cell(vendor, path)
         least = int(cell.shown.argmin())
         few = CONTROL * 2.0 ** (2 * ALPHA * cell.level) * math.log(self._time) / self._task.arms

@@ -218,7 +218,7 @@ def _surely(seen: list[_Step], without: list[_Step], there: list[_Step]) -> NDAr
 
 
 def _probes(features: int, times: int) -> Rows:
-    """Records y = 1 on one feature each, the first features so many times."""
+    """Records y = 1 on one feature each: each of the first ``features`` features occurs ``times`` times."""
     count = times * features
     return Rows(
         np.arange(count + 1, dtype=np.int64),
