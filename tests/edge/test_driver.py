@@ -272,7 +272,7 @@ def test_a_link_to_a_state_is_that_state_and_so_is_its_path_from_another_folder(
 
 def test_a_fork_leaves_the_state_to_its_parent(life: Life) -> None:
     driver = life.driver()
-    ends, begins = os.pipe()
+    (ends, begins), (hears, tells) = os.pipe(), os.pipe()
     child = os.fork()
     if not child:
         # What raises here is told to nobody: the status says it.
@@ -283,10 +283,13 @@ def test_a_fork_leaves_the_state_to_its_parent(life: Life) -> None:
                 driver.sync()
                 status = 2
             status = 0 if status == 1 else status
+            os.write(tells, b"tried")
             os.read(ends, 1)  # it lives until its parent has closed the driver
         os._exit(status)
     os.close(ends)
+    os.close(tells)
     try:
+        assert os.read(hears, 5) == b"tried"
         driver.decide("visit", {})
         driver.close()
         driver.close()
@@ -294,6 +297,7 @@ def test_a_fork_leaves_the_state_to_its_parent(life: Life) -> None:
             assert again.decide("visit", {}).repeated
     finally:
         os.close(begins)
+        os.close(hears)
         _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0, "the child's driver wrote nothing and sent nothing"
 
