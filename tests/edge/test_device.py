@@ -15,8 +15,9 @@ import pytest
 
 from hushstream.agents.worker.deployment import KeySource, artefacts_of, parse_config
 from hushstream.engine.devices.errors import BadAgreement, BadSeal, WeakerAgreement
+from hushstream.engine.devices.recipients import Openers
 from hushstream.engine.devices.sealing import SEALING_BYTES, ContentOpener, SlotPlace, seal_content
-from hushstream.engine.devices.travelling import BadBody, read_slot
+from hushstream.engine.devices.travelling import BadBody, period_of, place_of, read_slot
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.keys import Key
 from hushstream.schemas.errors import HushstreamError
@@ -150,6 +151,25 @@ def test_what_was_sealed_for_a_wrong_clock_is_sealed_again_with_the_same_content
     assert opened(first.body, agreement) == opened(second.body, agreement)
     period = int.from_bytes(read_slot(second.body, agreement.body_bytes)["period"], "little")
     assert period == later_ms // agreement.period_ms
+
+
+def test_a_gateway_that_tells_an_early_time_gets_no_slot_that_is_sealed_to_a_key_that_was_replaced(
+    devices, system, agreement, device
+):
+    old, new = KeySource(seed=5).key("sealing"), KeySource(seed=6).key("sealing")
+    keys = system.core.sealing.followed_by(new, devices.NOW_MS // agreement.period_ms, (old,))
+    device.take(devices.model_of(system)._replace(sealing=keys).as_bytes(), devices.NOW_MS)
+    devices.interact(device, random.Random(3), devices.NOW_MS)
+    (first,) = device.outgoing(device.next_ms())
+    device.seal_again(first.report_id, devices.NOW_MS - 50 * agreement.period_ms)
+    (second,) = device.outgoing(device.next_ms())
+    fields = read_slot(second.body, agreement.body_bytes)
+    place = place_of(first.report_id, period_of(fields), agreement.configuration)
+    assert period_of(fields) == devices.NOW_MS // agreement.period_ms - 50
+    with pytest.raises(BadSeal):
+        ContentOpener(old).open(fields["sealed"], place)
+    # The shuffler has both: it opens what was sealed to the newer one for any period.
+    assert len(Openers(keys, (old, new), ContentOpener).open(fields["sealed"], place)) == system.core.form.content_bytes
 
 
 def test_a_device_goes_by_the_agreement_that_it_has(devices, system, agreement, device, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import stat
@@ -247,6 +248,90 @@ def test_a_process_that_was_killed_leaves_its_state_to_the_next(life: Life) -> N
             life.driver()
         process.kill()
     life.driver().close()
+
+
+def test_a_link_to_a_state_is_that_state_and_so_is_its_path_from_another_folder(
+    life: Life, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agreement, state = life.where
+    (tmp_path / "link").symlink_to(state)
+    monkeypatch.chdir(tmp_path)
+    driver = DeviceDriver(agreement, state.name, life.gateway, clock=lambda: life.now)
+    life.where = agreement, tmp_path / "link"
+    with pytest.raises(DeviceError, match="one driver at a time"):
+        life.driver()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    driver.decide("visit", {})
+    driver.close()
+    with life.driver() as again:
+        assert again.decide("visit", {}).repeated
+    assert (tmp_path / "link").is_symlink()
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_fork_leaves_the_state_to_its_parent(life: Life) -> None:
+    driver = life.driver()
+    (ends, begins), (hears, tells) = os.pipe(), os.pipe()
+    child = os.fork()
+    if not child:
+        # What raises here is told to nobody: the status says it.
+        status = 1
+        with contextlib.suppress(BaseException):
+            os.close(begins)
+            with contextlib.suppress(DeviceError), driver:
+                driver.sync()
+                status = 2
+            status = 0 if status == 1 else status
+            os.write(tells, b"tried")
+            os.read(ends, 1)  # it lives until its parent has closed the driver
+        os._exit(status)
+    os.close(ends)
+    os.close(tells)
+    try:
+        assert os.read(hears, 5) == b"tried"
+        driver.decide("visit", {})
+        driver.close()
+        driver.close()
+        with life.driver() as again:
+            assert again.decide("visit", {}).repeated
+    finally:
+        os.close(begins)
+        os.close(hears)
+        _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0, "the child's driver wrote nothing and sent nothing"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(400, {"content-type": "application/problem+json"}, b"[" * 100_000),
+        Answer(
+            422,
+            {"content-type": "application/problem+json", "date": "Mon, 01 Jan 99999999999 00:00:00 GMT"},
+            b'{"code": "stale-period"}',
+        ),
+    ],
+)
+def test_no_answer_of_a_gateway_ends_a_device(life: Life, gateway: Gateway, answer: Answer) -> None:
+    with life.driver() as driver:
+        for number in range(10):
+            driver.decide(f"visit-{number}", {})
+        life.now += DAY_SECONDS
+        gateway.refusals = [answer]
+        driver.sync()
+        assert (len(gateway.slots), driver.device.version) == (1, 1)
+
+
+_WITHOUT = """
+import sys
+sys.modules["fcntl"] = None
+import hushstream.edge.ratings
+"""
+
+
+def test_a_device_is_imported_where_there_is_no_fcntl_as_on_windows() -> None:
+    subprocess.run([sys.executable, "-c", _WITHOUT], check=True)
 
 
 _IMPORTED = """

@@ -115,6 +115,12 @@ def test_slots_are_sealed_to_the_key_that_a_model_brought_from_its_period_on(dev
     assert device._sealing.at(period - 1) == keys.keys[0].public_key
 
 
+def test_a_statement_that_nobody_signed_is_refused_however_deep_it_is_nested(devices, system, device):
+    for statement in (b"[" * 60_000, b'{"version":' * 5_000):
+        with pytest.raises(BadModel, match="statement in JSON"):
+            device.take(devices.model_of(system)._replace(statement=statement).as_bytes(), devices.NOW_MS)
+
+
 def test_any_bytes_are_refused_in_words_or_taken_as_the_same_model(devices, system, agreement):
     """Seeded cuts and flips: what is not refused changes nothing that a device goes by."""
     body, source = devices.model_of(system).as_bytes(), random.Random(8)

@@ -308,6 +308,22 @@ def test_a_signing_key_that_rotates_signs_later_rounds_and_none_before(deployed:
             Statement.signed_in(fields, keys, deployed.system.digest)
 
 
+def test_a_client_whose_folder_has_other_signing_keys_is_told_so_and_does_not_wait(deployed: Deployed) -> None:
+    asyncio.run(play_rounds(deployed, rated(deployed.agreement, 2), 1))
+    core = deployed.system.core
+    chain = core.signing.followed_by(Key(b"n" * 32), 1, (deployed.keys.key("signing"),))
+
+    async def end() -> None:
+        async with SlotClient(deployed, replace(core, signing=chain)) as client:
+            with pytest.raises(BgtError, match="signature of key 1, got that of key 0"):
+                await asyncio.wait_for(client.end_round(1), 60)
+        async with SlotClient(deployed, core) as client:
+            await client.end_round(1)
+
+    asyncio.run(end())
+    assert [one["slots"] for one in deployed.written("releases", "RatingSums")] == [2, 0]
+
+
 def test_a_restart_sends_the_same_bytes_and_never_a_second_slot_of_a_round(deployed: Deployed) -> None:
     _, device = rated(deployed.agreement, 2)
     older = device.dump()

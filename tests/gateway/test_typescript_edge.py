@@ -74,7 +74,7 @@ async def test_it_gives_what_the_agent_gives(gateways: Any, built_edge: Path) ->
 @pytest.mark.slow
 async def test_a_device_keeps_what_was_agreed(gateways: Any, built_edge: Path) -> None:
     said = await gateways.node(built_edge, "--test", "tests/device.test.mjs")
-    assert gateways.passed(said) == 33
+    assert gateways.passed(said) == 34
 
 
 @pytest.mark.slow
@@ -82,7 +82,7 @@ async def test_a_device_of_ratings_gives_what_the_agent_gives_and_keeps_what_was
     gateways: Any, built_edge: Path
 ) -> None:
     said = await gateways.node(built_edge, "--test", "tests/ratings.test.mjs")
-    assert gateways.passed(said) == 13
+    assert gateways.passed(said) == 14
 
 
 _ONE_SLOT = """

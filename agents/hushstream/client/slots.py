@@ -93,6 +93,8 @@ class SlotClient:
         self._opened: set[int] = set()
         self._signed: dict[int, bytes] = {}
         """What opens a round where devices make slots."""
+        self._unsigned: dict[int, BadModel] = {}
+        """Why a record that says it does, does not."""
         self._news = asyncio.Event()
         self._failed: HushstreamError | None = None
 
@@ -187,7 +189,8 @@ class SlotClient:
 
         Raises:
             RoundOver: it is not open.
-            BgtError: raters end rounds here (`RatingClient.end_round`).
+            BgtError: raters end rounds here (`RatingClient.end_round`); or what opens it is signed by no key of the
+                folder, as where that has an older ``signing.json``.
             HushstreamError: see `__aenter__`; or the log refused the record.
         """
         self._require_received()
@@ -196,6 +199,8 @@ class SlotClient:
         if number != self._received.number or self._received.round(number) is None:
             raise RoundOver(f"round: expected the open one, {self._received.number}, got {number}")
         while number and number not in self._signed:
+            if number in self._unsigned:
+                raise BgtError(f"round {number}: expected what the aggregator signed, got {self._unsigned[number]}")
             await self._next_news()
         if number:
             # No slot may have come.
@@ -244,8 +249,11 @@ class SlotClient:
         try:
             fields = codec.decode(record.value, known)[1]
             asked = signed_round(fields, system.config, system.digest, system.signing)[0]
-        except (CodecError, BadModel):
-            return  # Not the aggregator's: devices and gateways pass it over, too.
+        except CodecError:
+            return
+        except BadModel as error:
+            self._unsigned[fields["version"]] = error  # Devices and gateways pass it over, too.
+            return
         if asked is not None:
             self._signed[asked.number] = codec.encode(STATEMENT_RECORD, fields, self._generation)
 

@@ -7,14 +7,15 @@ at the end of a ``with`` block; a crash before that forgets it, and never gives 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import secrets
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Generic, Protocol, Self, TypeVar
+from weakref import WeakSet
 
 from hushstream.edge.transport import Answer, Transport, Unreachable
 from hushstream.engine.devices.errors import BadAgreement, BadModel, DeviceError
@@ -104,7 +105,8 @@ class Driver(Generic[DeviceT]):
             DeviceError: another driver works on the state; or it is damaged. Begin anew only if its user may be counted
                 once more.
         """
-        self._path, self._clock = Path(state), clock
+        # A link has the lock of what it names, and a process that goes to another folder keeps its state where it is.
+        self._path, self._clock = Path(state).resolve(), clock
         self._transport = gateway if isinstance(gateway, Transport) else Transport(gateway)
         self._waits: tuple[int, int] = (0, FIRST_WAIT_MS)
         self._asked_ms = 0
@@ -151,8 +153,9 @@ class Driver(Generic[DeviceT]):
 
     def close(self) -> None:
         """Write, and leave the state to another driver, as the end of a process does; it writes no more behind that."""
-        with self._lock:
-            self.flush()
+        if not self._lock.closed:
+            with self._lock:
+                self.flush()
 
     def sync(self) -> None:
         """Send the slots whose time has come, then fetch a newer model if there is one; call it now and then.
@@ -219,7 +222,7 @@ class Driver(Generic[DeviceT]):
 
     def _write(self, device: DeviceT | None = None) -> None:
         if self._lock.closed:
-            raise DeviceError("driver: expected one that was not closed, got one that was")
+            raise DeviceError("driver: expected one that this process opened and that was not closed, got another")
         beside = self._path.with_name(f".{self._path.name}.new")
         beside.unlink(missing_ok=True)
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -231,6 +234,19 @@ class Driver(Generic[DeviceT]):
         sync_folder(self._path.parent)
 
 
+_LOCKS = WeakSet[BinaryIO]()
+
+
+def _leave_to_parent() -> None:
+    """A fork has its parent's drivers, which go on with their states; here they are closed."""
+    for file in _LOCKS:
+        file.close()
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_leave_to_parent)
+
+
 def _locked(path: Path) -> BinaryIO:
     """A file that no other driver has open: two on one state would send a slot each, of one number and two contents.
 
@@ -239,10 +255,18 @@ def _locked(path: Path) -> BinaryIO:
     """
     file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb")
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
         file.close()
-        raise DeviceError("state: expected one driver at a time, got another one that is at work with it") from None
+        raise DeviceError(f"state: expected one driver at a time, got another at work: {error.strerror}") from None
+    _LOCKS.add(file)
     return file
 
 
@@ -253,5 +277,5 @@ def _code(answer: Answer) -> str:
     try:
         found = json.loads(answer.body)
         return str(found["code"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return ""

@@ -42,7 +42,7 @@ class Answer(NamedTuple):
 
         try:
             return round(parsedate_to_datetime(self.headers["date"]).timestamp() * 1000)
-        except (KeyError, ValueError, TypeError):
+        except (KeyError, ValueError, TypeError, OverflowError):
             return None
 
     @property

@@ -71,7 +71,7 @@ class Statement:
         """
         try:
             values = json.loads(content)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise BadModel("model: expected a statement in JSON, got something else") from None
         if not isinstance(values, dict) or values.get("format") != FORMAT:
             raise BadModel(f"model: expected a statement of format {FORMAT}, got another")

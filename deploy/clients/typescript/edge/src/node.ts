@@ -66,7 +66,9 @@ async function contentOf(path: string): Promise<Uint8Array | null> {
 async function replace(folder: string, path: string, content: Uint8Array, durable: boolean): Promise<void> {
   const fs = await files();
   await fs.mkdir(folder, { recursive: true, mode: 0o700 });
-  const beside = await fs.open(`${path}.new`, "w", 0o600);
+  // Whatever lies there, and whoever may read it, is not written into.
+  await fs.rm(`${path}.new`, { force: true });
+  const beside = await fs.open(`${path}.new`, "wx", 0o600);
   try {
     await beside.writeFile(content);
     if (durable) await beside.sync();

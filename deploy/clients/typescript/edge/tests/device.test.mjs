@@ -1,6 +1,6 @@
 // The device: what it keeps, what leaves and when, which models it takes.
 import assert from "node:assert/strict";
-import { mkdtemp, readFile, rm } from "node:fs/promises";
+import { mkdtemp, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import test from "node:test";
@@ -543,6 +543,9 @@ test("a newer model is taken, an older one and all that is not as agreed refused
   await refused({}, { signer: "other" });
   await refused({}, { flip: 40 });
   await refused({}, { text: (text) => text.replace('"version":4', '"version":4.0') });
+  // Not signed, and nested as deep as a statement may be long.
+  const deep = `${"[".repeat(30_000)}${"]".repeat(30_000)}`;
+  await refused({}, { text: (text) => text.replace('"reward_variance":0.08', `"reward_variance":${deep}`) });
   gateway.model = await signed(world, { version: 4 });
   assert.equal((await device.sync()).model, 4);
   assert.equal((await open()).status.modelVersion, 4);
@@ -570,6 +573,23 @@ test("keys follow from the agreement's, and none that was seen may be gone", asy
   clock.now += 100 * MINUTE;
   await device.sync();
   assert.equal(unpackSlot(new Agreement(world.file).layout, await opened(world, gateway.slots[0].body, "sealing-1")).level, 0);
+});
+
+test("a gateway that tells an early time gets no slot that is sealed to a key that was replaced", async () => {
+  const { world, gateway, open, clock } = await placed();
+  const device = await open();
+  gateway.model = await signed(world, { version: 1 }, { sealing: [{ from: Math.floor(clock.now / 86_400_000) }] });
+  assert.equal((await device.sync()).model, 1);
+  await live(device, 10);
+  clock.now += 100 * MINUTE;
+  gateway.answers.push({ status: 422, code: "stale-period", date: clock.now - 50 * 86_400_000 });
+  await device.sync();
+  clock.now += 100 * MINUTE;
+  await device.sync();
+  const [first, second] = gateway.slots.map(({ body }) => body);
+  assert.notEqual(hex(first.subarray(17, 25)), hex(second.subarray(17, 25)));
+  const { layout } = new Agreement(world.file);
+  for (const body of [first, second]) assert.equal(unpackSlot(layout, await opened(world, body, "sealing-1")).level, 0);
 });
 
 test("another agreement is refused until it is asked for, and a weaker one for good", async () => {
@@ -646,6 +666,10 @@ test("a state in files", async () => {
     await again.sync();
     assert.equal(gateway.slots.length, 1);
     assert.match(await readFile(join(folder, "mark"), "utf8"), /"sent":1/);
+    // Also where a file that all can read lies in the way of the next one.
+    await writeFile(join(folder, "state", "state.new"), "", { mode: 0o644 });
+    await files.store.write("state", await files.store.read("state"), true);
+    assert.equal((await stat(join(folder, "state", "state"))).mode & 0o777, 0o600);
   } finally {
     await rm(folder, { recursive: true });
   }

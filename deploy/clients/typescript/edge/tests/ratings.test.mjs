@@ -14,6 +14,9 @@ import { slotOf } from "../dist/ratings/making.js";
 import { byItem, ratedAlso } from "../dist/ratings/rated.js";
 import { firstVersion, takeVersion } from "../dist/ratings/rounds.js";
 import { predicted } from "../dist/ratings/solving.js";
+import { blake2b } from "../dist/blake2b.js";
+import { joined, littleEndian, utf8 } from "../dist/encoding.js";
+import { canonicalOf } from "../dist/ratings/agreement.js";
 import { Gateway, hex, memory, opened, pairOf } from "./gateway.mjs";
 
 const golden = JSON.parse(await readFile(new URL("ratings.json", import.meta.url), "utf8"));
@@ -92,6 +95,23 @@ test("an agreement that its digest does not say is refused", () => {
     { slot: { ...agreement.slot, delay_ms: 1 } },
   ];
   for (const one of changed) assert.throws(() => new RatingAgreement({ ...agreement, ...one }), Refused, JSON.stringify(one));
+});
+
+test("a delay of half a millisecond is rounded as Python rounds it", () => {
+  const { agreement } = golden.deployments[1];
+  for (const [seconds, delay, good] of [[0.0125, 12, true], [0.0135, 14, true], [0.0125, 11, false]]) {
+    const settings = { ...agreement.settings, settle_seconds: seconds };
+    const features = agreement.features.flat();
+    const prepared = new Uint8Array(8 + 8 * features.length);
+    prepared.set(littleEndian(8 * features.length));
+    prepared.set(new Uint8Array(Float64Array.from(features).buffer), 8);
+    const keys = [agreement.sealing.public_key, agreement.sealing.vouch_key, agreement.signing_key].map((one) => bytes(one, "hex"));
+    const plain = utf8(canonicalOf(settings));
+    const configuration = hex(blake2b(joined([littleEndian(plain.length), plain, prepared, ...keys]), { person: "hush-config" }));
+    const file = { ...agreement, settings, configuration, slot: { ...agreement.slot, delay_ms: delay } };
+    if (good) assert.equal(new RatingAgreement(file).slot.delay_ms, delay);
+    else assert.throws(() => new RatingAgreement(file), /figures of its settings/);
+  }
 });
 
 test("a device answers each round once, with what the Python agent gives for its key, and predicts by the signed model", async () => {
@@ -245,7 +265,7 @@ test("two pages on one state work on one another's, and send the same bytes", as
 test("ratings off the scale, unknown items and damaged states are refused, and nothing of them is taken", async () => {
   const { store, open } = placed();
   const device = await open();
-  for (const [items, ratings] of [[[24], [1]], [[-1], [1]], [[0.5], [1]], [[0], [5.1]], [[0], [NaN]], [[0, 1], [1]]]) {
+  for (const [items, ratings] of [[[24], [1]], [[-1], [1]], [[0.5], [1]], [[0], [5.1]], [[0], [NaN]], [[0], ["5"]], [[0, 1], [1]]]) {
     await assert.rejects(device.rate(items, ratings), EdgeError);
   }
   await assert.rejects(device.predict([24]), EdgeError);

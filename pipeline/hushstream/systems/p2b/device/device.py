@@ -222,7 +222,8 @@ class Device(TakesModels[Statement]):
 
     def _sealed(self, owed: _Owed, period: int) -> _Owed:
         place = place_of(owed.report_id, period, self.agreement.configuration)
-        sealed = seal_content(owed.content, place, self._sealing.at(period))
+        # A gateway tells the time: not one whose key was replaced since, which somebody else may have by now.
+        sealed = seal_content(owed.content, place, self._sealing.at(max(period, owed.period)))
         return replace(owed, period=period, body=body_of(place, sealed))
 
     def _expire(self, now_ms: int) -> None:

@@ -19,15 +19,20 @@ export function recipientAt(keys: readonly SealingKey[], period: number): Uint8A
   return (keys.findLast((key) => key.fromPeriod <= period) ?? keys[0]!).publicKey;
 }
 
-/** The bytes that leave: format, report id, period, configuration, encapsulated key, sealed content; always of one size. */
+/**
+ * The bytes that leave: format, report id, period, configuration, encapsulated key, sealed content; always of one size.
+ *
+ * @param keysPeriod of the key that they are sealed to.
+ */
 export async function slotBody(
   agreement: { readonly configuration: Uint8Array; readonly slot: { readonly body_bytes: number } },
   keys: readonly SealingKey[],
   slot: Slot,
   period: number,
+  keysPeriod = period,
 ): Promise<Uint8Array> {
   const place = joined([slot.reportId, littleEndian(period), agreement.configuration]);
-  const sealed = await seal(recipientAt(keys, period), { content: slot.content, info: joined([INFO, place]) });
+  const sealed = await seal(recipientAt(keys, keysPeriod), { content: slot.content, info: joined([INFO, place]) });
   const body = joined([Uint8Array.of(FORMAT), place, sealed]);
   const { body_bytes: size } = agreement.slot;
   if (body.length !== size) throw new EdgeError(`slot: expected a body of ${size} bytes, got ${body.length}`);

@@ -446,14 +446,16 @@ export class EdgeDevice {
     const later = { ...one, attempts: one.attempts + 1, fromMs };
     if (verdict === "later") return later;
     if (verdict === "stale" && !one.resealed) {
-      return { ...later, body: await this.#sealed(one, answer?.dateMs ?? nowMs), resealed: true };
+      return { ...later, body: await this.#sealed(one, nowMs, answer?.dateMs ?? nowMs), resealed: true };
     }
     if (verdict === "handed in" || verdict === "ended") return verdict;
     return { ...one, fault: answer?.code || String(answer?.status) };
   }
 
-  #sealed(slot: Slot, nowMs: number): Promise<Uint8Array> {
-    return slotBody(this.agreement, this.#state.seen.sealing, slot, Math.floor(nowMs / this.agreement.slot.period_ms));
+  /** A gateway tells the time: no key is taken that was replaced before the device's own, as somebody else may have it by now. */
+  #sealed(slot: Slot, nowMs: number, toldMs = nowMs): Promise<Uint8Array> {
+    const [own, told] = [nowMs, toldMs].map((ms) => Math.floor(ms / this.agreement.slot.period_ms)) as [number, number];
+    return slotBody(this.agreement, this.#state.seen.sealing, slot, told, Math.max(own, told));
   }
 
   // Models.

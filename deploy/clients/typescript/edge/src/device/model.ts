@@ -126,6 +126,8 @@ function statementOf<Said extends Stated>(text: Uint8Array, own: Own): Said {
   const whole = [...WHOLE, ...own.whole];
   const names = [...whole, ...OTHERS, ...own.others].sort();
   expect(object && Object.keys(said).sort().join() === names.join(), `a statement of ${names.join(", ")}`);
+  // Not signed yet: it may be nested as deep as it is long.
+  expect(Object.values(said).every((one) => typeof one !== "object" || one === null), "plain values");
   // One meaning has one text: no number with a point where a whole one is due, no key twice.
   expect(canonical(said) === plain, "a statement in canonical form");
   expect(whole.every((name) => Number.isSafeInteger(said[name]) && (said[name] as number) >= 0), "whole numbers");

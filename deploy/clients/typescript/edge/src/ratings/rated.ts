@@ -13,7 +13,7 @@ export function requireItems({ items: count }: Settings, items: readonly number[
 export function ratedAlso(settings: Settings, known: Rated, items: readonly number[], ratings: readonly number[]): Rated {
   const { lowest, highest } = settings.scale;
   requireItems(settings, items);
-  if (ratings.length !== items.length || !ratings.every((one) => one >= lowest && one <= highest)) {
+  if (ratings.length !== items.length || !ratings.every((one) => Number.isFinite(one) && one >= lowest && one <= highest)) {
     throw new EdgeError(`ratings: expected one from ${lowest} to ${highest} of each item, got others`);
   }
   const all = new Map(known);
