@@ -9,8 +9,8 @@ Solving in floats has an error of about 1e-16 of the input, so a draw of exactly
 sign depends on the machine's linear algebra. `hushstream.privacy.audits.structure` tests signs, and the signs of
 rounding errors agree for reasons that have nothing to do with noise. So draws are rounded to the whole numbers that
 they are (`Unmixed.step`). Innovations are not whole numbers. They are rounded to a grid that is far coarser than any
-rounding error, and so fine that a value is rounded to 0 with probability below 1e-6. Rounding small values to 0, whatever their
-sign, leaves the signs of the others balanced.
+rounding error, and so fine that a value is rounded to 0 with probability below 1e-6. Rounding small values to 0,
+whatever their sign, leaves the signs of the others balanced.
 """
 
 from __future__ import annotations

@@ -49,8 +49,8 @@ def audit_places(read: Read, axes: Axes, law: Sizes | None, claimed: Cost) -> Ru
 def audit_draws(read: Read, solved: Unmixed, axes: Axes, claimed: Cost, vectors: bool = False) -> Run:
     """Audit the draws behind a counter's releases, whose noise ``read`` returns, (width, leaves, *axes).
 
-    A release has a sum of draws that are all symmetric with one mode. Such a sum is not smaller in distribution than one
-    of the draws (Anderson 1955), so the size of each release is compared with the distribution of a draw, too. With
+    A release has a sum of draws that are all symmetric with one mode. Such a sum is not smaller in distribution than
+    one of the draws (Anderson 1955), so the size of each release is compared with the distribution of a draw, too. With
     ``vectors`` the last axis is one draw.
     """
     name = _name({"draw": range(solved.draws), **axes})
