@@ -28,14 +28,14 @@ _WHOLE_NUMBERS = ("retention.ms", "retention.bytes", "max.message.bytes")
 
 
 class _Plain(yaml.SafeDumper):
-    """Repeats what occurs twice: anchors and aliases are hard to read."""
+    """Writes repeated values in full, because anchors and aliases are hard to read."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
 def document(kinds: Sequence[Kind] = builtin()) -> dict[str, Any]:
-    """The whole document of some systems as plain values."""
+    """The document of the given systems as plain values."""
     topics = _topics(kinds)
     travelling = {version.name for name, those in topics.items() for version in _versions(name, those)}
     return {
@@ -65,12 +65,12 @@ def document(kinds: Sequence[Kind] = builtin()) -> dict[str, Any]:
 
 
 def text() -> str:
-    """The document as it is committed."""
+    """The text of the committed document."""
     return _HEADING + yaml.dump(document(), Dumper=_Plain, sort_keys=False, width=110, allow_unicode=True)
 
 
 def main() -> int:
-    """Write, or compare with what is there."""
+    """Write the document, or compare it with the committed one."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="compare only")
     check = parser.parse_args().check
@@ -85,7 +85,7 @@ def main() -> int:
 
 
 def _topics(kinds: Sequence[Kind]) -> dict[str, list[Kind]]:
-    """Which systems have each topic."""
+    """The systems that have each topic, by the topic's name."""
     found: dict[str, list[Kind]] = {}
     for kind in kinds:
         for topic in kind.topics:

@@ -1,9 +1,9 @@
-"""The accounts under which each container speaks to the broker of the Compose example.
+"""Make the accounts under which the containers of the Compose example connect to the broker.
 
     python accounts.py folders FOLDER     # a folder for each account that any deployment may need, for the image
     python accounts.py passwords FOLDER   # a password in each folder that has a volume, unless one is there
 
-A container mounts the folder of its own account and no other.
+A container mounts only the folder of its own account.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ PASSWORD = "password"
 
 
 def make_folders(folder: Path) -> None:
-    """One folder for each account; the first volume that is mounted there takes over its owner and mode."""
+    """Make one folder for each account; the first volume mounted there takes over the folder's owner and mode."""
     for name in (*account_names(), *duty_names()):
         (folder / name).mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
 def make_passwords(accounts: Iterable[Path]) -> list[str]:
-    """A password in each account's folder that has none; returns the names of those accounts."""
+    """Write a password into each account's folder that has none; return the names of those accounts."""
     new = []
     for account in accounts:
         if not (account / PASSWORD).exists():
@@ -48,7 +48,7 @@ def main(arguments: list[str]) -> int:
     if arguments[0] == "folders":
         make_folders(folder)
     else:
-        # What no volume is mounted for lies in the image, which is read-only.
+        # A folder without a volume is part of the image, which is read-only.
         made = make_passwords(account for account in sorted(folder.iterdir()) if account.is_mount())
         print(f"passwords made: {', '.join(made) or 'none'}")
     return 0

@@ -1,10 +1,10 @@
-"""Whether the worker of this container does its work: exit 0, or 1 with the reason.
+"""Check whether this container's worker does its work: exit 0, or 1 with the reason.
 
     python health.py          # ready: it runs every partition that it was given, at least one, and brokers answer
-    python health.py --live   # alive: its event loop turns; only a restart mends a worker of which this is not true
+    python health.py --live   # alive: its event loop runs; if it does not, only a restart helps
 
-It knows nothing but the public metrics on ``HUSHSTREAM_METRICS_PORT``, and needs the standard library alone.
-Metrics are served by a thread of their own: that they come says nothing of the loop that does the work.
+It reads only the public metrics on ``HUSHSTREAM_METRICS_PORT``, and needs only the standard library. A thread of its
+own serves metrics, so an answer does not show that the event loop runs; the heartbeat does.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from collections.abc import Mapping
 
 TIMEOUT_SECONDS = 4.0
 HUNG_SECONDS = 60.0
-"""A batch, a snapshot and the replay of a journal record each take far less."""
+"""After this many seconds without a heartbeat the event loop counts as hung; a batch takes far less."""
 _BEAT = "hushstream_heartbeat_age_seconds"
 CUT_OFF_SECONDS = 30.0
-"""Three times the group's session: by then others have its partitions, if they can be reached."""
+"""Three times the group's session: by then other workers have its partitions, if they can be reached."""
 _CONTACT = ("hushstream_fetch_age_seconds", "hushstream_group_heartbeat_age_seconds")
 _ASSIGNED, _HELD, _STOPPED = (f"hushstream_partitions_{name}" for name in ("assigned", "held", "stopped"))
 
 
 def fault(port: int, live: bool = False) -> str | None:
-    """What is wrong with the worker whose public metrics are at this port; None for nothing."""
+    """The fault of the worker with public metrics at this port; None if it has none."""
     address = f"http://127.0.0.1:{port}/metrics"
     try:
         with urllib.request.urlopen(address, timeout=TIMEOUT_SECONDS) as answer:
@@ -56,13 +56,13 @@ def _unready(found: Mapping[str, float]) -> str | None:
 
 
 def _values(text: str) -> dict[str, float]:
-    """Each series' value by its metric's name; those that are judged here have one series each."""
+    """The value of each series by its metric's name; the metrics used here have one series each."""
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     return {line.partition("{")[0]: float(line.rpartition(" ")[2]) for line in lines}
 
 
 def main() -> int:
-    """Look once."""
+    """Check once."""
     found = fault(int(os.environ.get("HUSHSTREAM_METRICS_PORT", "9101")), live="--live" in sys.argv[1:])
     if found is not None:
         print(f"unhealthy: {found}", file=sys.stderr)

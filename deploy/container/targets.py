@@ -1,12 +1,11 @@
-"""Write what Prometheus scrapes of a deployment whose workers have the names of their roles, one for each role.
+"""Write the Prometheus targets of a deployment with one worker for each role, where workers have their roles' names.
 
     python targets.py DEPLOYMENT FOLDER                  # FOLDER/public.yml: the public endpoint of every role
     python targets.py DEPLOYMENT FOLDER --with-gateway   # the same, and that of a gateway
     python targets.py DEPLOYMENT FOLDER --with-auditor ROLE   # the same, and that of an auditor of the role
     python targets.py DEPLOYMENT FOLDER --zone-of ROLE   # FOLDER/zone.yml: its zone's own endpoint alone
 
-Name and roles come from the deployment's folder: a role that runs and is not scraped, or is missed and never was there,
-cannot come about.
+Name and roles come from the deployment's folder. So every role is scraped, and no role that does not exist is missed.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ PUBLIC_PORT, ZONE_PORT = 9101, 9201
 
 
 def public_targets(system: System, gateway: bool = False, audited: str | None = None) -> list[dict[str, Any]]:
-    """One entry for each role, and one for a gateway, or for the auditor of a role, where there is one.
+    """One entry for each role, and one for a gateway or for a role's auditor, if there is one.
 
     Raises:
         HushstreamError: the deployment has no such role.
@@ -40,7 +39,7 @@ def public_targets(system: System, gateway: bool = False, audited: str | None = 
 
 
 def zone_targets(system: System, role: str) -> list[dict[str, Any]]:
-    """The entry of one role, by the name that it has in its zone's network.
+    """The entry of one role, with the name that it has in its zone's network.
 
     Raises:
         HushstreamError: the deployment has no such role.

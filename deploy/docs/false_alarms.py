@@ -1,4 +1,4 @@
-"""Make the page of the audits' false alarms from the counts that lie beside it.
+"""Make the page of the audits' false alarms from the counts in the file beside it.
 
 hushstream audit --all --quick --calibrate 200 --counts deploy/docs/false-alarms.json    counts on, under one BLAS
 python deploy/docs/false_alarms.py    makes the page; --check compares alone
@@ -46,7 +46,7 @@ _RUNS = 200
 
 
 def page(counted: Sequence[dict[str, Any]]) -> str:
-    """The page of what was counted."""
+    """Make the page from the counts."""
     names = audit_names()
     lines = [line for name in names for line in _lines(name, [one for one in counted if one["name"] == name])]
     reached = {name: sum(one["times"] for one in counted if one["name"] == name) for name in names}

@@ -1,4 +1,4 @@
-"""Make the page of the papers from the result of `hushstream experiment papers` that lies beside it.
+"""Make the page of the papers from the result of `hushstream experiment papers` in the file beside it.
 
 python deploy/docs/papers.py [RESULT]    takes RESULT (papers.json of that experiment) first; --check compares alone
 """
@@ -28,7 +28,7 @@ seeds (Student's t, so two or three seeds give a wide one); how many seeds there
 
 
 def page(found: dict[str, Any]) -> str:
-    """The page of a result."""
+    """Make the page from a result."""
     rows = "".join(_row(row) for row in found["rows"])
     settings = "\n".join(f"* {one}" for one in found["description"]["settings"])
     worlds = "\n".join(

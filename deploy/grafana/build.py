@@ -2,7 +2,7 @@
 
     python deploy/grafana/build.py [--check]
 
-With ``--check`` nothing is written; the exit code is 1 when a file is not what `panels` says.
+With ``--check`` nothing is written; the exit code is 1 when a file differs from what `panels` declares.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ FOLDER = Path(__file__).resolve().parent / "dashboards"
 SOURCE = {"public": "Prometheus", "zone": "Prometheus of the zone"}
 _WIDTH = {"stat": 8, "timeseries": 12}
 _COLUMNS = 24
-"""Of Grafana's grid."""
+"""The width of Grafana's grid, in columns."""
 _HEIGHT = {"stat": 5, "timeseries": 8}
 _GOOD, _BAD = "green", "red"
 _DASHED = {"fill": "dash", "dash": [8, 8]}
-"""A later query's lines, so that they do not hide an earlier one's with the same values."""
+"""The style of a later query's lines, so that they do not hide an earlier query's lines with the same values."""
 
 
 def as_json(board: Board) -> str:
@@ -66,7 +66,7 @@ def as_json(board: Board) -> str:
 
 
 def stale() -> list[Path]:
-    """Files that are not what the panels say, and files of no board."""
+    """Files that differ from what the panels declare, and files that belong to no board."""
     wanted = {_path(board): as_json(board) for board in BOARDS}
     present = set(FOLDER.rglob("*.json"))
     return sorted(
@@ -85,7 +85,7 @@ def _source() -> DataSourceRef:
 
 
 def _places(board: Board) -> list[GridPos]:
-    """Row by row; a panel that does not fit into what is left of a row, or of another kind, begins the next."""
+    """Place panels row by row; a panel of another kind, or too wide for the rest of a row, begins the next row."""
     places: list[GridPos] = []
     x = y = height = 0
     kind = board.panels[0].kind
@@ -133,7 +133,7 @@ def _fires(panel: Panel) -> str:
 
 
 def _thresholds(panel: Panel) -> dashboard.ThresholdsConfig:
-    """Green where no alert has a limit; else in which part of the values it fires."""
+    """Green where no alert has a limit; otherwise also red for the values at which the alert fires."""
     below, above = (_GOOD, _GOOD) if panel.limit is None else (_GOOD, _BAD) if panel.above else (_BAD, _GOOD)
     steps = [Threshold(None, below), *([] if panel.limit is None else [Threshold(panel.limit, above)])]
     return dashboard.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps)

@@ -1,7 +1,7 @@
 """A small live deployment under a real Prometheus: embedded broker, workers, a gateway, a replay, two scrapers.
 
-One Prometheus reads the public endpoints, the other the zones' own; both run the configuration and the rules
-of ``deploy/prometheus``, with other targets and a scrape every second. Everything is on loopback.
+One Prometheus reads the public endpoints, the other the zones' own endpoints. Both use the configuration and the rules
+of ``deploy/prometheus``, with other targets and a scrape every second. All of it is on loopback.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ CONFIGURATIONS: Mapping[Endpoint, str] = {"public": "prometheus.yml", "zone": "z
 START_SECONDS = 180.0
 STOP_SECONDS = 15.0
 SCRAPES_BEFORE = 2
-"""A counter that was never scraped at 0 shows no increase."""
+"""How often a counter must be scraped at 0 before the play: otherwise its first increase would not show."""
 FIRST_COUNTERS: tuple[tuple[Endpoint, str], ...] = (
     ("public", 'hushstream_decisions_total{role="learner"}'),
     ("public", 'hushstream_windows_sealed_total{role="shuffler"}'),
     ("public", 'hushstream_batch_seconds_count{role="shuffler"}'),
     ("zone", 'hushstream_dead_letters_total{role="learner"}'),
 )
-"""They are there once a worker holds its partitions."""
+"""These series exist once a worker runs its partitions."""
 GATEWAY = "gateway"
 AUDITED = "shuffler"
 """The role that has an auditor."""
 GATEWAY_SETTINGS = {"batch_requests": 1, "burst": 4, "requests_per_second": 1}
-"""So slow that some callers are turned away."""
+"""Settings that make the gateway so slow that it turns some callers away."""
 SCRAPES_AFTER = 3
-"""Prometheus goes on for so many seconds after the last event, so that the last values and rules are in."""
+"""How many seconds Prometheus continues after the last event, so that it has the last values and alerts."""
 
 
 class LiveError(Exception):
@@ -61,14 +61,14 @@ class LiveError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line of an answer: its labels, and (unix seconds, value) in order."""
+    """One line of an answer: its labels, and pairs (unix seconds, value) in order."""
 
     labels: Mapping[str, str]
     points: tuple[tuple[float, float], ...]
 
 
 class LiveRun:
-    """Broker, workers and scrapers, for as long as the context is open."""
+    """Broker, workers and scrapers that run while the context is open."""
 
     def __init__(self, folder: Path, users: int, pace: float) -> None:
         """Prepare to play ``users`` contributors at ``pace`` interactions a second, below ``folder``."""
@@ -107,30 +107,30 @@ class LiveRun:
             asyncio.run(self._play())
             time.sleep(SCRAPES_AFTER)
         finally:
-            # What the player met is then only the consequence.
+            # If a process has ended, the player's error is only its consequence.
             self._require_alive()
 
     def ask(self, endpoint: Endpoint, expr: str) -> list[Series]:
-        """What a dashboard's query gives now."""
+        """The present answer to a dashboard's query."""
         return [
             Series(found["metric"], (_point(found["value"]),))
             for found in self._get(endpoint, "query", query=_concrete(expr))
         ]
 
     def ask_range(self, endpoint: Endpoint, expr: str) -> list[Series]:
-        """What a dashboard's query gave, second by second, since the play began."""
+        """The answers to a dashboard's query since the play began, second by second."""
         span = {"start": f"{self.started:.0f}", "end": f"{time.time():.0f}", "step": "1"}
         found = self._get(endpoint, "query_range", query=_concrete(expr), **span)
         return [Series(one["metric"], tuple(map(_point, one["values"]))) for one in found]
 
     def names(self, endpoint: Endpoint) -> set[str]:
-        """Names of all series that a Prometheus holds."""
+        """The names of all series that a Prometheus has."""
         return {str(name) for name in self._get(endpoint, "label/__name__/values")}
 
     # Start and stop.
 
     def _start(self) -> None:
-        """Each is spawned before anything is waited for, where it can be."""
+        """Start all processes, as far as possible before waiting for any of them."""
         live = next(study.live for study in studies().values() if study.live is not None)
         ready = self._folder / "broker.ready"
         self._spawn("broker", ["-m", "hushstream.broker", "--port", "0", "--ready-file", str(ready)])
@@ -183,9 +183,9 @@ class LiveRun:
         self._pages[name] = f"http://127.0.0.1:{port}/-/ready"
 
     def _spawn(self, name: str, arguments: list[str], program: str = sys.executable) -> None:
-        """Start a process, and hold SIGTERM back until it is noted: nobody would stop one that is not.
+        """Start a process, and delay SIGTERM until it is recorded: a process without a record would never be stopped.
 
-        It is held back by its handler, not by the mask of this thread: another thread could get it in its place.
+        The signal's handler delays it, not this thread's mask, because another thread could get the signal.
         """
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         held_back: list[int] = []
@@ -213,7 +213,7 @@ class LiveRun:
                 raise LiveError(f"{name} ended with code {process.returncode}: {self._last_words(name)}")
 
     def _stop(self) -> None:
-        """The broker last: workers commit to it as they end."""
+        """Stop all processes, the broker last, because workers commit to it when they end."""
         broker = [process for name, process in self._processes.items() if name == "broker"]
         others = [process for name, process in self._processes.items() if name != "broker"]
         for group in (others, broker):
@@ -249,7 +249,7 @@ class LiveRun:
             calling.result()
 
     async def _call_gateway(self) -> None:
-        """Until cancelled, every other second: an answer, a refusal, and callers who are turned away."""
+        """Until cancelled, call every two seconds: one answer, one refusal, and callers who are turned away."""
         good, bad = {}, {"no_such_feature": 1}
         base = f"http://127.0.0.1:{self._ports[GATEWAY]}/v1/decide"
         async with aiohttp.ClientSession() as session:
@@ -262,7 +262,7 @@ class LiveRun:
                 await asyncio.sleep(2.0)
 
     async def _scraped_before(self) -> None:
-        """Wait until every counter that the play will move was scraped at 0, twice."""
+        """Wait until every counter that the play will increase was scraped at 0, twice."""
         deadline = time.monotonic() + START_SECONDS
         for endpoint, counter in FIRST_COUNTERS:
             expr = f"min(count_over_time({counter}[1m]))"
@@ -280,7 +280,7 @@ class LiveRun:
 
 
 def _concrete(expr: str) -> str:
-    """A query as Grafana sends it when all deployments are chosen."""
+    """A query as Grafana sends it when all deployments are selected."""
     return expr.replace(DEPLOYMENT, ".*")
 
 

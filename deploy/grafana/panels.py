@@ -1,6 +1,6 @@
 """What each dashboard shows: panels as plain values, every one with the class of its metrics.
 
-Grafana's JSON, the check against a live Prometheus and the pictures are all made from here.
+Grafana's JSON, the check against a live Prometheus and the pictures are all made from these values.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One panel; ``unit`` is Grafana's name of it, ``about`` one sentence for whoever looks.
+    """One panel; ``unit`` is Grafana's name of the unit, ``about`` one sentence for its readers.
 
     Attributes:
-        limit: a threshold that an alert has, in the panel's unit: it is drawn.
-        alert: the alert that has it.
-        above: whether what lies above the limit is bad; else what lies below.
-        words: in place of a value that has a name.
-        signed: whether values may be below 0; else its axis begins there.
+        limit: an alert's threshold in the panel's unit; it is drawn.
+        alert: the alert with this threshold.
+        above: whether the alert fires above the limit, or below it.
+        words: names that are shown in place of values.
+        signed: whether values may be below 0; if not, the axis begins at 0.
     """
 
     title: str

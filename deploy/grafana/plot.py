@@ -32,25 +32,25 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 RATE_WINDOW_SECONDS = 300.0
-"""The longest over which a panel has a rate."""
+"""The longest time window of a rate in any panel."""
 
 COLUMNS, DOTS_PER_INCH = 3, 72
 COLOURS = 128
-"""Of a picture, so that it is small; chosen so that a limit's few red pixels have theirs."""
+"""How many colours a picture has, to keep it small; the few red pixels of a limit must have one of them."""
 WIDTH_INCHES, HEIGHT_INCHES = 4.6, 3.0
 MOST_NAMED = 8
-"""A legend of more lines would leave no room for them."""
+"""The most lines that a legend names; more would leave no space for the lines themselves."""
 
 CANVAS, PANEL, EDGE, TEXT, FAINT = "#111217", "#181b1f", "#2a2d33", "#d8d9da", "#9fa3ab"
 LINES = ("#73bf69", "#f2cc0c", "#5794f2", "#ff9830", "#b877d9", "#5dc7c7", "#8ab8ff", "#ffa6b0", "#37872d", "#e0b400")
-"""As the dark theme has them."""
+"""Colours of lines, as in Grafana's dark theme."""
 WIDTHS = 3
-"""Of lines: of more, lines would be bands."""
+"""How many widths lines have; with more, the widest lines would be bands."""
 BAD = "#f2495c"
-"""A limit that an alert has, and a value beyond it."""
+"""Colour of an alert's limit, and of a value beyond it."""
 SECONDS_OF_AN_HOUR = 3600
 LIMIT_SHOWN = 8
-"""A limit that is more than so many times the highest value is named alone: the lines would lie on the ground."""
+"""A limit above this many times the highest value is only named: if drawn, it would press all lines to the axis."""
 
 UNITS = {"reqps": "{:g} req/s", "s": "{:g} s", "percentunit": "{:.0%}", "short": "{:,.4g}"}
 
@@ -58,10 +58,10 @@ Ask = Callable[[Endpoint, str], Sequence[Series]]
 
 
 def settled(asked: Ask, started: float) -> Ask:
-    """Answers without what came before the first whole window of rates.
+    """Answers without those before the first full window of rates.
 
     Raises:
-        LiveError: the run was not longer than that.
+        LiveError: the run was no longer than one window.
     """
     begins = started + RATE_WINDOW_SECONDS
 
@@ -78,7 +78,7 @@ def settled(asked: Ask, started: float) -> Ask:
 
 
 def draw(board: Board, ask: Ask, path: Path) -> None:
-    """One picture of one dashboard."""
+    """Draw one dashboard as one picture."""
     rows = math.ceil(len(board.panels) / COLUMNS)
     size = (COLUMNS * WIDTH_INCHES, rows * HEIGHT_INCHES + 0.5)
     figure, places = plt.subplots(
@@ -110,7 +110,7 @@ def _draw_panel(axis: Axes, panel: Panel, board: Board, ask: Ask) -> None:
 
 
 def _draw_stat(axis: Axes, panel: Panel, found: Sequence[tuple[str, Series]]) -> None:
-    """The last values, large."""
+    """Draw the last values in large type."""
     axis.set_xticks([])
     axis.set_yticks([])
     for place, (name, series) in enumerate(found):
@@ -136,7 +136,7 @@ def _draw_lines(axis: Axes, panel: Panel, found: Sequence[tuple[str, Series]]) -
     highest = lowest = 0.0
     for place, (name, series) in enumerate(found):
         times, values = zip(*series.points, strict=True)
-        # A later line is thinner than one before it: neither hides the other where they have the same values.
+        # A later line is thinner than an earlier one, so both can be seen where they have the same values.
         width = 1.3 + 0.9 * max(0, min(len(found), WIDTHS) - 1 - place)
         axis.plot(times, values, label=name, linewidth=width, color=LINES[place % len(LINES)])
         highest = max(highest, *(value for value in values if math.isfinite(value)))
@@ -147,7 +147,7 @@ def _draw_lines(axis: Axes, panel: Panel, found: Sequence[tuple[str, Series]]) -
         highest = max(highest, panel.limit if panel.limit < LIMIT_SHOWN * highest or not panel.above else highest)
         axis.axhline(panel.limit, label=f"{panel.alert} at {said}", linewidth=1.2, linestyle="--", color=BAD)
     top = 1.08 * highest or 1.0
-    # A line at 0 would lie on the edge.
+    # With some space below, a line at 0 does not lie on the edge.
     axis.set_ylim(1.08 * lowest - 0.02 * top, top)
     axis.tick_params(labelsize=8, colors=FAINT, length=0)
     axis.grid(color=EDGE, linewidth=0.8)
@@ -190,7 +190,7 @@ def _legend(pattern: str, series: Series) -> str:
 
 
 def _end(number: int, _: FrameType | None) -> None:
-    """End as after an error, so that what was started is stopped; a second signal would cut that short."""
+    """End as after an error, so that everything started is stopped; a second signal would interrupt that."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(128 + number)
 

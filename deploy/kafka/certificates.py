@@ -1,4 +1,4 @@
-"""Certificates for a broker on loopback, made on the spot: an authority, and what it signs. For tests only."""
+"""Certificates for a broker on loopback: an authority, and the certificates that it signs. For tests only."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Authority:
 
     @classmethod
     def new(cls) -> Authority:
-        """A fresh one, which nobody else trusts."""
+        """A new authority, which no one else trusts."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(_name("hushstream tests"), _name("hushstream tests"), key, datetime.now(UTC) + VALID)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -33,23 +33,23 @@ class Authority:
 
     @classmethod
     def read(cls, folder: Path) -> Authority:
-        """That which `write` left in a folder."""
+        """The authority that `write` saved in a folder."""
         key = serialization.load_pem_private_key((folder / "ca.key").read_bytes(), None)
         assert isinstance(key, ec.EllipticCurvePrivateKey)
         return cls(key, x509.load_pem_x509_certificate((folder / "ca.pem").read_bytes()))
 
     def write(self, folder: Path) -> None:
-        """Leave ``ca.pem``, and ``ca.key`` for its owner alone."""
+        """Write ``ca.pem``, and ``ca.key``, which only its owner can read."""
         (folder / "ca.pem").write_bytes(self.certificate.public_bytes(serialization.Encoding.PEM))
         _write_secret(folder / "ca.key", _pem(self.key))
 
     def issue(self, folder: Path, common_name: str, ends: datetime | None = None) -> Path:
-        """Write ``NAME.pem``: a private key and its certificate, good for both ends of a connection on loopback.
+        """Write ``NAME.pem``: a private key and its certificate, valid for server and client on loopback.
 
         Args:
-            folder: where to.
-            common_name: whom it names; Kafka makes the principal ``User:CN=NAME`` of it.
-            ends: when it stops to be valid (default: in `VALID`); may lie in the past.
+            folder: folder of the file.
+            common_name: the name in the certificate; Kafka derives the principal ``User:CN=NAME`` from it.
+            ends: when the certificate expires (default: in `VALID`); may lie in the past.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         builder = _builder(
@@ -78,7 +78,7 @@ def _name(common_name: str) -> x509.Name:
 
 
 def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    # PKCS 8 without a password: the only form that a broker reads from a PEM store without further settings.
+    # PKCS 8 without a password is the only form that a broker reads from a PEM store without further settings.
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

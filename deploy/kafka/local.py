@@ -1,4 +1,4 @@
-"""Apache Kafka on loopback, without a container: one broker or three, for development and the test suites.
+"""Apache Kafka on loopback without a container: one broker or three, for development and the test suites.
 
     python deploy/kafka/local.py up [--brokers 3] [--secured]   prints the bootstrap address when it takes records
     python deploy/kafka/local.py kill 2                         SIGKILL to one broker
@@ -37,7 +37,7 @@ from hushstream.schemas.errors import HushstreamError
 
 HERE = Path(__file__).resolve().parent
 LIBRARIES = HERE.parents[1] / ".kafka" / "libs"
-"""What Maven fetched; all folders share it."""
+"""The libraries that Maven fetched; all folders share them."""
 
 JAVA = 17
 START_SECONDS = 90.0
@@ -47,7 +47,7 @@ _NOT_YET = (KafkaError, OSError, TimeoutError)
 
 
 class LocalKafkaError(Exception):
-    """The brokers cannot be fetched, started or stopped; says what is missing."""
+    """The brokers cannot be fetched, started or stopped; the message says what is missing."""
 
 
 def up(
@@ -58,15 +58,16 @@ def up(
     secured: bool = False,
     broker_session_ms: int = 9000,
 ) -> str:
-    """Fetch, format and start fresh brokers; returns their addresses once they take a record.
+    """Fetch, format and start new brokers; returns their addresses once they accept a record.
 
     Args:
-        folder: for their files, data and process numbers.
-        brokers: how many; every one is also a voting controller, and topics have as many copies.
-        port: of the first broker; 0 lets the system choose.
-        min_session_ms: shorter group sessions are refused; tests of take-over want a short one.
-        secured: passwords and certificates, encryption, and access rules.
-        broker_session_ms: after which the other brokers take what a silent one led (9 s as Kafka comes).
+        folder: folder for their files, data and process ids.
+        brokers: how many; each is also a voting controller, and topics have as many copies.
+        port: port of the first broker; 0 lets the system choose.
+        min_session_ms: shorter group sessions are refused; tests of take-over need a short one.
+        secured: whether to use passwords and certificates, encryption, and access rules.
+        broker_session_ms: the other brokers take over the partitions of a broker that is silent for this long (Kafka's
+            default is 9 s).
     """
     running = [number for number in _numbers(folder) if _alive(_pid_file(folder, number))]
     if running:
@@ -100,7 +101,7 @@ def up(
 
 
 def start(folder: Path, number: int) -> None:
-    """Start one broker again that was killed, on its data; returns when its copies are up to date."""
+    """Start a killed broker again on its data; returns when its copies are up to date."""
     if _alive(_pid_file(folder, _known(folder, number))):
         raise LocalKafkaError(f"{folder}: expected broker {number} to be down, it runs")
     _launch(_java(), _libraries(), _home(folder, number))
@@ -108,7 +109,7 @@ def start(folder: Path, number: int) -> None:
 
 
 def kill(folder: Path, number: int) -> None:
-    """End one broker as a power failure would."""
+    """End one broker abruptly, as a power failure does."""
     pid_file = _pid_file(folder, _known(folder, number))
     if not _alive(pid_file):
         raise LocalKafkaError(f"{folder}: expected broker {number} to run, it does not")
@@ -117,7 +118,7 @@ def kill(folder: Path, number: int) -> None:
 
 
 def down(folder: Path) -> None:
-    """Stop all brokers that were started in this folder, as far as they run."""
+    """Stop all running brokers that were started in this folder."""
     running = [file for number in _numbers(folder) if _alive(file := _pid_file(folder, number))]
     for pid_file in running:
         os.kill(int(pid_file.read_text(encoding="utf-8")), signal.SIGTERM)
@@ -133,7 +134,7 @@ def _command(java: str, libraries: Path) -> list[str]:
 
 def _format(java: str, libraries: Path, home: Path, cluster: str, credentials: list[str]) -> None:
     options = ["format", "-t", cluster, "-c", str(home / "server.properties"), *credentials]
-    # It lives for a second: compiling well would take longer than running.
+    # The tool runs for a second: full compilation would take longer than the run.
     command = [*_command(java, libraries), "-XX:TieredStopAtLevel=1", "kafka.tools.StorageTool"]
     _run([*command, *options], home / "format.log")
 
@@ -146,7 +147,7 @@ def _launch(java: str, libraries: Path, home: Path) -> None:
 
 
 async def _wait_until_served(folder: Path, bootstrap: str, numbers: list[int]) -> None:
-    """The ports open long before the brokers serve: only a produced record and its copies prove that they do."""
+    """Wait until a produced record has all its copies: the ports open long before the brokers serve requests."""
     deadline = time.monotonic() + START_SECONDS
     cluster = Cluster(bootstrap, _administrator(folder))
     copies = len(bootstrap.split(","))
@@ -166,7 +167,7 @@ async def _wait_until_served(folder: Path, bootstrap: str, numbers: list[int]) -
 
 
 async def _probe(cluster: Cluster, copies: int) -> set[int]:
-    """Produce one record; gives the brokers that hold it."""
+    """Produce one record; return the brokers that have it."""
     async with contextlib.AsyncExitStack() as stack:
         admin = AIOKafkaAdminClient(**cluster.client_options(), request_timeout_ms=5000)
         stack.push_async_callback(admin.close)
@@ -263,7 +264,7 @@ def _alive(pid_file: Path) -> bool:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Different ones: all are held until the last is known."""
+    """Different free ports; all are held until the last one is found."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:

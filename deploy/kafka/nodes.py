@@ -16,10 +16,10 @@ from hushstream.schemas.topics import of_party
 
 ADMINISTRATOR = "admin"
 STRANGER = "stranger"
-"""Known to the broker, and without any right."""
+"""An account that the broker knows, but that has no rights."""
 
 PARTIES = ("one", "two")
-"""Whose accounts there are, beside those that all parties of a deployment share."""
+"""Parties with accounts of their own; all other accounts are shared by the parties of a deployment."""
 
 _NAMES = (*account_names(), *duty_names())
 USERS = (ADMINISTRATOR, STRANGER, *_NAMES, *(of_party(name, party) for name in _NAMES for party in PARTIES))
@@ -51,7 +51,7 @@ listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
 advertised.listeners=PLAINTEXT://127.0.0.1:{port}
 """
 
-# Brokers and controllers know one another by certificate: nobody is let in without a name, not even on loopback.
+# Brokers and controllers identify one another by certificate; nobody connects without a name, not even on loopback.
 _SECURED = """\
 listeners=SASL://127.0.0.1:{port},TLS://127.0.0.1:{tls},CONTROLLER://127.0.0.1:{controller}
 advertised.listeners=SASL://127.0.0.1:{port},TLS://127.0.0.1:{tls}
@@ -93,12 +93,12 @@ def properties(
     """The text of one broker's ``server.properties``.
 
     Args:
-        node: which.
-        nodes: all of them.
-        folder: the broker's own; its data goes below it.
-        security: where `write_security` left its files; None for a plain broker.
+        node: the broker.
+        nodes: all brokers.
+        folder: the broker's own folder; its data goes below it.
+        security: folder of the files of `write_security`; None for a plain broker.
         min_session_ms: shorter group sessions are refused.
-        broker_session_ms: after which a silent broker counts as dead.
+        broker_session_ms: a broker that is silent for this long counts as dead.
     """
     return (_COMMON + (_PLAIN if security is None else _SECURED)).format(
         number=node.number,
@@ -122,7 +122,7 @@ def write_security(folder: Path) -> list[str]:
     ``NAME.yaml`` is for the listener with passwords, ``NAME-certificate.yaml`` for that with certificates.
 
     Returns:
-        What the storage tool must be told, so that the broker knows the passwords.
+        Arguments for the storage tool, so that the broker knows the passwords.
     """
     folder.mkdir(mode=0o700)
     authority = Authority.new()

@@ -28,7 +28,7 @@ _HEADING = "# Made by deploy/kubernetes/build.py from the declarations; change t
 
 
 class _Plain(yaml.SafeDumper):
-    """Repeats what occurs twice, and keeps the lines of a text: other ways are hard to read and to patch."""
+    """Writes repeated values in full, and keeps the lines of a text: other forms are hard to read and to patch."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -41,12 +41,12 @@ _Plain.add_representer(str, _Plain.represent_str)
 
 
 def manifests_of(system: System, prepared: Sequence[str], duties: Sequence[str] = ()) -> dict[str, str]:
-    """The text of each file.
+    """The text of each file of manifests.
 
     Args:
         system: the deployment.
-        prepared: the names of the files that were prepared beside its configuration.
-        duties: for whom there is a user besides the roles.
+        prepared: names of the files that were prepared beside its configuration.
+        duties: duties, besides the roles, that get a Kafka user.
 
     Raises:
         HushstreamError: the deployment has no such duty.
@@ -76,7 +76,7 @@ def manifests_of(system: System, prepared: Sequence[str], duties: Sequence[str] 
 
 
 def monitoring() -> dict[Path, str]:
-    """What the files of rules and dashboards must hold, for the public Prometheus and for one of a zone."""
+    """The texts of the files of rules and dashboards, for the public Prometheus and for one of a zone."""
     return {
         MONITORING / endpoint / name: text
         for endpoint in RULES
@@ -87,7 +87,7 @@ def monitoring() -> dict[Path, str]:
 
 
 def wanted(folder: Path, duties: Sequence[str] = ()) -> dict[Path, str]:
-    """What the files of a folder must hold.
+    """The texts of the files of a folder.
 
     Raises:
         HushstreamError: its deployment cannot be read, or has no such duty.
@@ -99,7 +99,7 @@ def wanted(folder: Path, duties: Sequence[str] = ()) -> dict[Path, str]:
 
 
 def main() -> int:
-    """Write, or compare with what is there."""
+    """Write the files, or compare them with the existing ones."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=Path, help="where deployment/ is")
     parser.add_argument(

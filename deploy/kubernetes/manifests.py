@@ -1,4 +1,4 @@
-"""The Kubernetes objects of one deployment, as plain values: what repeats the topic declarations comes from them."""
+"""The Kubernetes objects of one deployment as plain values; what the topic declarations say is taken from them."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ IMAGE = "hushstream"
 USER_ID = 10001
 METRICS, ZONE_METRICS = 9101, 9201
 METRICS_PORT, ZONE_METRICS_PORT = "metrics", "zone-metrics"
-"""The names of the two."""
+"""The names of the two ports."""
 GATEWAY = 8443
 VERIFY = "verify-"
-"""What the duty of whoever checks a role begins with."""
+"""The first part of the duty of someone who checks a role."""
 ASKS = "hushstream.io/asks"
-"""A pod with this label, and the deployment's name, may ask its gateway."""
+"""A pod with this label and the deployment's name may call its gateway."""
 WATCHER = "hushstream.io/watches"
 """A pod with this label may read metrics: `public`, or the zone that it names."""
 WATCHED_FROM = "monitoring"
-"""The namespace of the Prometheus of all; that of a zone's own is this, a dash and the zone."""
+"""The namespace of the public Prometheus; that of a zone's own Prometheus is this, a dash and the zone."""
 WORKERS = 2
-"""Of each role, where it has as many partitions: one that is lost is replaced by one that runs. A worker that gets no
-partition ends, so a role of one partition has one."""
+"""Workers of each role that has at least as many partitions: if one is lost, another one is running. A worker without a
+partition ends, so a role with one partition has one worker."""
 STRIMZI = "kafka.strimzi.io/v1"
 REPLICATION, IN_SYNC = 3, 2
 
@@ -39,11 +39,11 @@ _NOT_PRUNED = {
     "argocd.argoproj.io/sync-options": "Prune=false,Delete=false",
     "kustomize.toolkit.fluxcd.io/prune": "disabled",
 }
-"""With a KafkaTopic goes the topic, and with it what was released and paid: what prunes by itself leaves it alone."""
+"""Deleting a KafkaTopic deletes the topic, with what was released and paid: so tools that prune must leave it."""
 _KEYS = "/var/lib/hushstream/keys"
 _STATE = "/var/lib/hushstream/state"
 _MARKS = "/var/lib/hushstream/marks"
-"""Apart from the state: a snapshot of the one that is restored brings back no old mark of the other."""
+"""The marks lie apart from the state, so that restoring a snapshot of one volume restores no old marks."""
 _TOKENS = "/var/lib/hushstream/tokens"
 _TLS = "/etc/hushstream/tls"
 _GATEWAY_ZONE = "edge"
@@ -53,17 +53,17 @@ _PASSWORD = "/etc/hushstream/password"
 
 
 def name_of(system: System, role: str) -> str:
-    """The name of a role's objects, its Kafka user among them."""
+    """The name of a role's objects, and of its Kafka user."""
     return f"{system.config.deployment}-{role}"
 
 
 def prefix_of(system: System) -> str:
-    """What the names of the deployment's topics begin with, as for every command."""
+    """The prefix of the names of the deployment's topics, as in every command."""
     return f"{system.config.deployment}."
 
 
 def topics(system: System) -> list[Manifest]:
-    """One KafkaTopic for each topic; two of three replicas must have a record before it counts as written."""
+    """One KafkaTopic for each topic; a record counts as written once two of three replicas have it."""
     found = []
     for topic in system.topics:
         name = physical(prefix_of(system), topic.name)
@@ -80,20 +80,20 @@ def topics(system: System) -> list[Manifest]:
 
 
 def principals_of(system: System, duties: Sequence[str] = ()) -> tuple[str, ...]:
-    """What ``--principals`` must be given where users have the names of these manifests."""
+    """The value of ``--principals`` where users have the names of these manifests."""
     names = (*accounts_of(system), *duties)
     return tuple(f"{name}=User:{name_of(system, name)}" for name in names)
 
 
 def users(system: System, duties: Sequence[str] = ()) -> list[Manifest]:
-    """One KafkaUser for each role, the client, the operator and who reads a zone's dead letters, with declared rights.
+    """One KafkaUser with the declared rights for each role, the client, the operator and readers of dead letters.
 
     Args:
         system: the deployment.
-        duties: who is to be there besides, as ``--principals`` names them, for instance ``requeue-edge``.
+        duties: further duties, named as in ``--principals``, for instance ``requeue-edge``.
 
     Returns:
-        Those of the roles first, then those of the duties.
+        The users of the roles first, then those of the duties.
 
     Raises:
         HushstreamError: the deployment has no such duty.
@@ -119,7 +119,7 @@ def users(system: System, duties: Sequence[str] = ()) -> list[Manifest]:
 
 
 def workers(system: System) -> list[Manifest]:
-    """One StatefulSet for each role: every worker has a state volume of its own, and one for its release marks."""
+    """One StatefulSet for each role; every worker has one volume for its state, and one for its release marks."""
     found = []
     for role in system.roles:
         claims = [_claim("state", "10Gi"), *([_claim("marks", "1Gi")] if role.marks else [])]
@@ -143,7 +143,7 @@ def _claim(name: str, size: str) -> Manifest:
 
 
 def services(system: System) -> list[Manifest]:
-    """The headless service that a StatefulSet must name; nothing calls a worker but who reads its metrics."""
+    """The headless service that a StatefulSet must name; only readers of its metrics connect to a worker."""
     found = []
     for role in system.roles:
         port = {"name": METRICS_PORT, "port": METRICS, "targetPort": METRICS_PORT}
@@ -153,7 +153,7 @@ def services(system: System) -> list[Manifest]:
 
 
 def policies(system: System) -> list[Manifest]:
-    """What may reach a worker and what it may reach: the broker, names, and two readers of metrics; nothing else."""
+    """Policies: a worker may reach the broker and the name service, and two readers of metrics it; no others."""
     deployment = system.config.deployment
     everything = {
         "podSelector": {"matchLabels": {"hushstream.io/deployment": deployment}},
@@ -173,11 +173,11 @@ def policies(system: System) -> list[Manifest]:
 
 
 def gateway(system: System, duty: str) -> list[Manifest]:
-    """A gateway: two pods that keep nothing, a service before them, and who may reach it.
+    """A gateway: two pods without stored data, a service for them, and who may call it.
 
     Args:
         system: the deployment.
-        duty: whose Kafka user it has: `gateway`, or `gateway.PARTY` where each party has applications of its own.
+        duty: the duty of its Kafka user: `gateway`, or `gateway.PARTY` where each party has applications of its own.
     """
     name = gateway_name(system, duty)
     marks = gateway_labels(system, duty)
@@ -188,7 +188,7 @@ def gateway(system: System, duty: str) -> list[Manifest]:
         "selector": {"matchLabels": marks},
         "template": {"metadata": {"labels": marks}, "spec": _gateway_pod(system, duty)},
     }
-    # Who asks says so in its own labels, in this namespace; the way in from outside is a patch of an overlay.
+    # A caller shows itself by its pod's labels, in this namespace; access from outside is a patch in an overlay.
     asks = {"podSelector": {"matchLabels": {ASKS: system.config.deployment}}}
     policy = {
         "podSelector": {"matchLabels": marks},
@@ -210,18 +210,18 @@ def gateway(system: System, duty: str) -> list[Manifest]:
 
 
 def auditor(system: System, duty: str) -> list[Manifest]:
-    """An auditor: one pod that checks what a role published, with that zone's key, and keeps its place.
+    """An auditor: one pod that checks what a role published, with the zone's key, and stores how far it has come.
 
     Args:
         system: the deployment.
-        duty: whose Kafka user it has: `verify-ROLE`.
+        duty: the duty of its Kafka user: `verify-ROLE`.
     """
     role = role_of(system, duty.removeprefix(VERIFY))
     name, marks = auditor_name(system, role), auditor_labels(system, role)
     pod = _pod(system, role)
     (worker,) = pod["containers"]
     arguments = ["worker", "auditor", "--role", role.name, "--deployment", _DEPLOYMENT, "--state", _STATE]
-    # It neither beats nor holds partitions: what tells of it is that it answers, and how far it is behind.
+    # It has no heartbeat and no partitions; its health is that it answers, and its lag shows how far it is behind.
     asks = {"tcpSocket": {"port": METRICS_PORT}, "periodSeconds": 20, "failureThreshold": 3}
     pod["affinity"] = {"podAntiAffinity": _apart(marks)}
     pod["containers"] = [
@@ -259,22 +259,22 @@ def auditor(system: System, duty: str) -> list[Manifest]:
 
 
 def auditor_name(system: System, role: Role) -> str:
-    """The name of an auditor's objects; that of a party's role holds a dot, which a service's may not."""
+    """The name of an auditor's objects; a party's role has a dot in its name, which a service's name must not have."""
     return name_of(system, f"auditor-{role.name}").replace(".", "-")
 
 
 def auditor_labels(system: System, role: Role) -> dict[str, str]:
-    """What tells an auditor's pod from all others; its own metrics are of the zone whose role it checks."""
+    """Labels that identify an auditor's pod; its own metrics are of the zone of the role that it checks."""
     return {**labels(system, role), "hushstream.io/role": f"auditor-{role.name}"}
 
 
 def gateway_name(system: System, duty: str) -> str:
-    """The name of a gateway's objects; that of its Kafka user may hold a dot, which a service's may not."""
+    """The name of a gateway's objects; its Kafka user may have a dot in its name, which a service's must not have."""
     return name_of(system, duty).replace(".", "-")
 
 
 def gateway_labels(system: System, duty: str) -> dict[str, str]:
-    """What tells a gateway's pods from all others; its own metrics are of the zone in which applications are."""
+    """Labels that identify a gateway's pods; its own metrics are of the zone of the applications."""
     return {
         "app.kubernetes.io/name": "hushstream",
         "hushstream.io/deployment": system.config.deployment,
@@ -284,7 +284,7 @@ def gateway_labels(system: System, duty: str) -> dict[str, str]:
 
 
 def labels(system: System, role: Role) -> dict[str, str]:
-    """What tells a role's pods from all others."""
+    """Labels that identify a role's pods."""
     return {
         "app.kubernetes.io/name": "hushstream",
         "hushstream.io/deployment": system.config.deployment,
@@ -299,13 +299,13 @@ def keys_of(role: Role) -> tuple[str, ...]:
 
 
 def named(version: str, kind: str, name: str, marks: Mapping[str, str] | None = None) -> Manifest:
-    """The head of an object: what it is, its name, and its labels."""
+    """The first part of an object: its kind, name, and labels."""
     metadata: Manifest = {"name": name, **({"labels": dict(marks)} if marks else {})}
     return {"apiVersion": version, "kind": kind, "metadata": metadata}
 
 
 def disruptions(system: System) -> list[Manifest]:
-    """One worker of a role at a time may be taken away by an eviction; one that is not ready is in nobody's way."""
+    """An eviction may remove one worker of a role at a time; a worker that is not ready does not block it."""
     found = []
     for role in system.roles:
         spec = {
@@ -331,13 +331,13 @@ def _pod(system: System, role: Role) -> Manifest:
     volumes = _common_volumes(system, name)
     if keys:
         secret = f"{system.config.deployment}-key-{role.zone}"
-        # Optional, as a secret of an earlier release lacks the storage key; a worker without its zone's key says so.
+        # Optional: a secret of an earlier release has no storage key; a worker without its zone's key reports it.
         items = [_item(key) for key in (*keys, f"{role.storage_zone}.key")]
         volumes.append({"name": "key-secret", "secret": {"secretName": secret, "items": items, "optional": True}})
         volumes.append({"name": "keys", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}})
     return {
         "automountServiceAccountToken": False,
-        # Services would otherwise put variables into the environment, where settings are read from.
+        # Otherwise services would put variables into the environment, where settings are read from.
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 30,
         "affinity": {"podAntiAffinity": _apart(labels(system, role))},
@@ -410,7 +410,7 @@ def _gateway_pod(system: System, duty: str) -> Manifest:
 
 
 def _apart(marks: Mapping[str, str]) -> Manifest:
-    """One node takes not all workers of a role with it, where there are several; nor does one zone of nodes."""
+    """Spread the workers of a role over nodes and zones of nodes, so that no single failure stops all of them."""
     terms = [
         {
             "weight": weight,
@@ -440,7 +440,7 @@ def _pod_security() -> Manifest:
 
 
 def _own_copy(what: str, path: str, volume: str, files: str) -> Manifest:
-    """A mounted secret is readable by its group; what takes a key or token takes one that its owner alone can read."""
+    """Copy a mounted secret, which its group can read: keys and tokens must be readable by their owner alone."""
     source = f"/run/{what}-secret"
     return {
         "name": what,
@@ -461,7 +461,7 @@ def _arguments(role: Role) -> list[str]:
 
 
 def _endpoints() -> list[str]:
-    # Not on loopback: the probes and Prometheus come from outside of the pod, and the policies say who may.
+    # Not on loopback: the probes and Prometheus connect from outside of the pod, and network policies limit who may.
     ports = ["--metrics-host", "0.0.0.0", "--metrics-port", str(METRICS)]
     return [*ports, "--zone-metrics-host", "0.0.0.0", "--zone-metrics-port", str(ZONE_METRICS)]
 
@@ -478,14 +478,14 @@ def _environment(user: str) -> Mapping[str, str]:
 
 def _probes() -> Manifest:
     health = ["python", "/opt/hushstream/health.py"]
-    # Metrics come from a thread of their own: what tells of the loop that does the work is its heartbeat.
+    # A separate thread serves metrics, so an answer does not show that the event loop runs; its heartbeat does.
     turns = {"exec": {"command": [*health, "--live"]}, "timeoutSeconds": 10}
     works = {"exec": {"command": health}, "timeoutSeconds": 10}
     return {
         "startupProbe": {**turns, "periodSeconds": 5, "failureThreshold": 60},
         "livenessProbe": {**turns, "periodSeconds": 20, "failureThreshold": 3},
-        # A recovery takes its time, and a restart does not mend a stopped partition: both are told here, and hold up a
-        # rolling update.
+        # A recovery takes time, and a restart does not help a stopped partition: so both only make the pod not ready,
+        # and hold up a rolling update.
         "readinessProbe": {**works, "periodSeconds": 15},
     }
 
@@ -515,7 +515,7 @@ def _ways_out() -> list[Manifest]:
 
 
 def _from(watches: str, port: int) -> Manifest:
-    # A label of a pod alone would open the port to whoever may start a pod anywhere.
+    # With a label of the pod alone, anybody who may start a pod in any namespace could reach the port.
     namespace = WATCHED_FROM if watches == "public" else f"{WATCHED_FROM}-{watches}"
     watcher = {
         "podSelector": {"matchLabels": {WATCHER: watches}},

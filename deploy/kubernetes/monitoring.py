@@ -1,7 +1,7 @@
-"""What the Prometheus operator and Grafana's sidecar take up: scrapes of one deployment, rules and dashboards of all.
+"""The objects that the Prometheus operator and Grafana's sidecar use: scrapes of one deployment, rules, dashboards.
 
-Every object carries the label ``hushstream.io/watches``: ``public`` is for the Prometheus that anybody may look at; a
-zone's name for that of the zone's operator, and ``zone`` for that of any zone.
+Every object has the label ``hushstream.io/watches``. ``public`` is for the Prometheus that anybody may see, a zone's
+name for that of the zone's operator, and ``zone`` for that of any zone.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ Endpoint = Literal["public", "zone"]
 
 DEPLOY = Path(__file__).resolve().parents[1]
 JOBS: Mapping[Endpoint, str] = {"public": "hushstream", "zone": "hushstream-zone"}
-"""As in ``deploy/prometheus``; the operator would name a job after its PodMonitor."""
+"""Names of jobs as in ``deploy/prometheus``; the operator would name a job after its PodMonitor."""
 RULES: Mapping[Endpoint, tuple[str, ...]] = {"public": ("recording", "alerts"), "zone": ("zone",)}
 """Files of ``deploy/prometheus/rules``."""
 SIDECAR = "grafana_dashboard"
-"""Grafana's sidecar takes up ConfigMaps with this label."""
+"""Grafana's sidecar reads ConfigMaps with this label."""
 
 
 def monitors(system: System) -> list[Manifest]:
-    """One PodMonitor for what anybody may see, and one for each zone's own Prometheus."""
+    """One PodMonitor for the public Prometheus, and one for each zone's own."""
     everywhere = {"hushstream.io/deployment": system.config.deployment}
     name = system.config.deployment
     found = [_monitor(f"{name}-public", {**everywhere, WATCHER: "public"}, everywhere, "public")]
@@ -51,14 +51,14 @@ def monitors(system: System) -> list[Manifest]:
 
 
 def gateway_monitor(system: System, duty: str) -> Manifest:
-    """A gateway's own endpoint of the zone; the public one is scraped with those of the workers."""
+    """The PodMonitor of a gateway's own endpoint of the zone; the public one is scraped with those of the workers."""
     marks = gateway_labels(system, duty)
     own = {**marks, WATCHER: marks["hushstream.io/zone"]}
     return _monitor(f"{gateway_name(system, duty)}-zone", own, marks, "zone")
 
 
 def auditor_monitor(system: System, duty: str) -> Manifest:
-    """An auditor's own endpoint of the zone; the public one is scraped with those of the workers."""
+    """The PodMonitor of an auditor's own endpoint of the zone; the public one is scraped with those of the workers."""
     role = role_of(system, duty.removeprefix(VERIFY))
     marks = auditor_labels(system, role)
     return _monitor(f"{auditor_name(system, role)}-zone", {**marks, WATCHER: role.zone}, marks, "zone")
@@ -84,7 +84,7 @@ def dashboards(endpoint: Endpoint) -> list[Manifest]:
 
 
 def _monitor(name: str, own: dict[str, str], pods: dict[str, str], endpoint: Endpoint) -> Manifest:
-    # Prometheus' own series (`up`) get these from the pod alone; a worker that is down says nothing of itself.
+    # Prometheus' own series (`up`) get these labels from the pod only: a worker that is down serves no labels.
     told: list[Manifest] = [
         {"sourceLabels": [f"__meta_kubernetes_pod_label_hushstream_io_{label}"], "targetLabel": label}
         for label in ("deployment", "role")

@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parent
 
 
 def wanted() -> dict[Path, str]:
-    """What each file must hold."""
+    """The text of each file."""
     documents = {served.name: document(served) for served in SERVED.values()}
     documents[calls.NAME] = calls.document()
     return {

@@ -16,7 +16,7 @@ from typing import Any
 HERE = Path(__file__).parent
 DOCUMENTS = HERE.parents[1] / "openapi"
 BYTES_ALONE = frozenset({"devices"})
-"""Documents of calls that travel as bytes, not as JSON: they have a client of their own."""
+"""Documents of calls that send bytes, not JSON; they have a client of their own."""
 TARGET = HERE / "src" / "generated.ts"
 
 _HEAD = """// Made by generate.py from deploy/openapi; `make manifests` makes it again.
@@ -27,7 +27,7 @@ _PLAIN = {"string": "string", "number": "number", "integer": "number", "boolean"
 
 
 def wanted() -> str:
-    """The text that the file must hold."""
+    """The text that the file must have."""
     found = sorted(path for path in DOCUMENTS.glob("*.json") if path.stem not in BYTES_ALONE)
     documents = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in found}
     parts = [_HEAD]
@@ -63,10 +63,10 @@ def _object(schema: Mapping[str, Any], depth: int) -> str:
 
 
 def _type(schema: Mapping[str, Any], depth: int = 0) -> str:
-    """A schema as a type; bounds of sizes are the gateway's to check.
+    """The TypeScript type of a schema; bounds of sizes are left out, because the gateway checks them.
 
     Raises:
-        SystemExit: the schema says something that this program does not know.
+        SystemExit: this program does not know something in the schema.
     """
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
@@ -122,7 +122,7 @@ def _body(operation: Mapping[str, Any]) -> str:
 
 
 def _answers(schema: Mapping[str, Any]) -> str | None:
-    """What a batch gives; None of a call that is no batch."""
+    """The type of a batch's answers; None for a call that is no batch."""
     answers = schema.get("properties", {}).get("answers")
     return None if answers is None else _type(answers)
 

@@ -1,13 +1,13 @@
-"""The code blocks of the pages. Each is run, loaded or parsed by a test, or says beside itself why it is not.
+"""The code blocks of the pages. A test runs, loads or parses each block, or a mark says why not.
 
 A comment on the line before a block marks it:
 
 ``<!-- not run: REASON -->``
-    it needs what a test does not have; commands of ours in it are parsed all the same.
+    it needs something that a test does not have; the test still parses hushstream's commands in it.
 ``<!-- story -->``
-    it is one step of its page, run for real by ``deploy/docs/site/stories.py``.
+    it is one step of its page, which ``deploy/docs/site/stories.py`` runs.
 ``<!-- story: NAME -->``
-    that step writes the block into the file NAME.
+    that program writes the block into the file NAME.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SITE = (
 """The pages of the site, as patterns below the repository's root."""
 
 PAGES = ("README.md", *SITE)
-"""Everything whose blocks are tested."""
+"""All pages whose blocks are tested."""
 
 _FENCE = re.compile(
     r"^(?:<!-- (?P<mark>.*?) -->\n)?^(?P<indent> *)```(?P<language>[^\n`]*)\n(?P<code>.*?)^(?P=indent)```$",
@@ -45,7 +45,7 @@ _STORY = re.compile(r"story(?:: (\S+))?")
 
 
 class BlockError(Exception):
-    """A block has no language, or a mark that nobody knows."""
+    """A block has no language, or an unknown mark."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +53,11 @@ class Block:
     """One block of code.
 
     Attributes:
-        page: where it stands, from the repository's root.
-        line: of its first line of code.
-        language: as its fence says.
-        code: without the fence.
-        mark: the comment before it; None where there is none.
+        page: path of its page from the repository's root.
+        line: number of its first line of code.
+        language: the language that its fence names.
+        code: the code without the fence.
+        mark: the comment before it; None if there is none.
     """
 
     page: str
@@ -68,7 +68,7 @@ class Block:
 
     @property
     def reason(self) -> str | None:
-        """Why it is not run; None where it is."""
+        """Why the block is not run; None if it is run."""
         return self.mark.removeprefix(_NOT_RUN) if self.mark and self.mark.startswith(_NOT_RUN) else None
 
     @property
@@ -78,7 +78,7 @@ class Block:
 
     @property
     def file(self) -> str | None:
-        """The file that a step of a story writes it into; None where it is run."""
+        """The file that a step of a story is written into; None if the step is run."""
         found = _STORY.fullmatch(self.mark or "")
         return None if found is None else found[1]
 
@@ -87,10 +87,10 @@ class Block:
 
 
 def blocks_of(page: str, text: str) -> Iterator[Block]:
-    """The blocks of a page, without those that the site's generator runs (``{name}``).
+    """The blocks of a page, without blocks that the site's generator runs (``{name}``).
 
     Raises:
-        BlockError: one without a language, or with an unknown mark.
+        BlockError: a block has no language, or an unknown mark.
     """
     for found in _FENCE.finditer(text):
         language, mark = found["language"].strip(), found["mark"]
@@ -110,7 +110,7 @@ def _dedented(code: str, indent: int) -> str:
 
 
 def all_blocks() -> list[Block]:
-    """Those of every page, page by page."""
+    """The blocks of all pages, in the order of pages."""
     pages = dict.fromkeys(path for pattern in PAGES for path in sorted(ROOT.glob(pattern)))
     return [
         block

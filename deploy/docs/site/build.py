@@ -1,9 +1,9 @@
-"""Build the documentation site into a folder, with every warning an error, and look at what was built.
+"""Build the documentation site into a folder, with every warning as an error, and check the result.
 
     python deploy/docs/site/build.py [FOLDER]
 
-What is looked at: every link within the site leads to a page and a place that are there, and no page has a browser
-fetch anything from another machine.
+The checks: every link within the site leads to an existing page and an existing place in it, and no page makes a
+browser fetch anything from another machine.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ENTRY = """<!doctype html>
 
 
 class Page(HTMLParser):
-    """What a page links to, what it fetches, and the places in it."""
+    """The links of a page, the addresses that it fetches, and the places in it."""
 
     def __init__(self, text: str) -> None:
         """Read a page."""
@@ -38,7 +38,7 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note one element."""
+        """Collect what one element links to, fetches or names."""
         found = {name: value or "" for name, value in attrs}
         self.places.add(found.get("id", ""))
         if tag == "a" and "href" in found:
@@ -48,7 +48,7 @@ class Page(HTMLParser):
 
 
 def faults(folder: Path) -> Iterator[str]:
-    """What is wrong with a site."""
+    """The faults of a site."""
     pages = {path: Page(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.html"))}
     for path, page in pages.items():
         where = path.relative_to(folder)
@@ -72,7 +72,7 @@ def _dangling(path: Path, address: str, pages: dict[Path, Page]) -> Iterator[str
 
 def main() -> int:
     """See the module; returns the exit code."""
-    # What was built is looked at by tests, too, which have no generator.
+    # Tests import this module to check a built site, and they do not have the generator.
     from sphinx.cmd.build import main as sphinx
 
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "build" / "docs").resolve()

@@ -1,4 +1,4 @@
-"""The documentation site: Sphinx over the repository's own pages, so that each page is one file, here and there."""
+"""The configuration of the documentation site: Sphinx over the repository's own pages, so each page is one file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ author = "the authors of hushstream"
 copyright = author
 root_doc = "deploy/docs/index"
 include_patterns = list(SITE)
-# Folders that are not even looked through.
+# Folders that Sphinx must not search.
 exclude_patterns = [".*", "build", "report", "tests", "pipeline", "schemas", "agents", "replay", "quickstart"]
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "from_code"]

@@ -1,4 +1,4 @@
-"""Directives whose content is made from the code when the site is built, so that no page can lag behind it.
+"""Directives whose content is made from the code when the site is built, so that pages are always up to date.
 
 ``{commands}``
     every command of ``hushstream``: what it does, its usage, its arguments and options.
@@ -47,18 +47,18 @@ from hushstream.replay.study import Study, studies
 from hushstream.systems.catalogue import kind_of
 
 _MADE = "from-code"
-"""What marks pages with such content, and their tables."""
+"""The class of pages with such content, and of their tables."""
 
 
 class FromCode(SphinxDirective):
     """A directive that writes Markdown."""
 
     def text(self) -> str:
-        """The Markdown."""
+        """The Markdown of the directive."""
         raise NotImplementedError
 
     def run(self) -> list[nodes.Node]:
-        """Parse it as if it stood in the page."""
+        """Parse the Markdown as if it stood in the page."""
         self.state.document[_MADE] = True
         return self.parse_text_to_nodes(self.text(), allow_section_headings=True)
 
@@ -143,7 +143,7 @@ class Said(FromCode):
     required_arguments = 1
 
     def text(self) -> str:
-        """Its paragraphs; what is indented stays as it stands."""
+        """The paragraphs of a module's docstring; indented parts are not changed."""
         said = inspect.getdoc(import_module(self.arguments[0])) or ""
         return "\n\n".join(_part(part) for part in said.split("\n\n"))
 
@@ -188,7 +188,7 @@ class Commands(FromCode):
 
 
 def _command(path: str, command: Any, level: int) -> Iterator[str]:
-    """What a command says of itself; of a group, what each of its commands does."""
+    """The help of a command; for a group, of each of its commands."""
     if command.hidden:
         return
     yield from (f"{'#' * level} {path}", "", _plain(command.help or ""), "")
@@ -212,7 +212,7 @@ def _usage(path: str, command: Any) -> Iterator[str]:
 
 
 def _own_help(path: str) -> str:
-    """The help of a command that reads its options by itself."""
+    """The help of a command that parses its own options."""
     found = io.StringIO()
     with contextlib.redirect_stdout(found), contextlib.suppress(SystemExit):
         command_line([*path.split()[1:], "--help"], prog_name="hushstream")
@@ -220,7 +220,7 @@ def _own_help(path: str) -> str:
 
 
 def _parameter(names: str, text: str) -> str:
-    """A row of an argument or option: its facts stand in brackets behind what it means."""
+    """A row of an argument or option: its type and default stand in brackets after the meaning."""
     meaning, _, facts = text.partition("  [")
     return f"| {_code(names)} | {_plain(meaning)}{f' *{_plain(facts[:-1])}*' if facts else ''} |"
 
@@ -234,9 +234,9 @@ def _code(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text of a docstring as Markdown: what stands in backticks stays, the rest means nothing but itself.
+    """Text of a docstring as Markdown: text in backticks stays code, and no other character has a meaning.
 
-    Paragraphs stay paragraphs where there is more than one.
+    Paragraphs remain paragraphs if there are several.
     """
     paragraphs = [" ".join(part.split()) for part in re.split(r"\n\s*\n", text.replace("``", "`"))]
     return "\n\n".join(_escaped(part) for part in paragraphs if part)
@@ -249,7 +249,7 @@ def _escaped(text: str) -> str:
 
 
 def _mark_tables(app: Sphinx, doctree: nodes.document) -> None:
-    """Tell the tables of these pages from others, for the style sheet: the parser hangs sections in by itself."""
+    """Mark the tables of these pages for the style sheet; the parser inserts sections outside of the directive."""
     if doctree.get(_MADE):
         for table in doctree.findall(nodes.table):
             table["classes"].append(_MADE)

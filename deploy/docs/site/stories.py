@@ -1,8 +1,8 @@
-"""Run the tutorials as they stand: the steps of each page in order, in an empty folder, on a broker of their own.
+"""Run the tutorials without changes: the steps of each page in order, in an empty folder, on a broker of their own.
 
     python deploy/docs/site/stories.py [PAGE ...]
 
-The only thing that is changed are the ports, so that nothing else on the machine is met.
+Only the ports are replaced, so that other programs on the machine are not disturbed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from blocks import ROOT, Block, all_blocks
 
 _PORTS = ("9092", "8765")
-"""Those that the tutorials name: of the broker, and of the quickstart's page."""
+"""The ports that the tutorials name: the broker's, and that of the quickstart's page."""
 
 _BEGIN = """set -euo pipefail
 end() { status=$?; trap - EXIT; kill $(jobs -p) 2>/dev/null || true; wait || true; exit $status; }
@@ -48,7 +48,7 @@ def _step(block: Block) -> str:
 
 
 def with_free_ports(script: str) -> str:
-    """The same script with other ports."""
+    """The same script with free ports in place of the named ones."""
     held = [socket.socket() for _ in _PORTS]
     for port, one in zip(_PORTS, held, strict=True):
         one.bind(("127.0.0.1", 0))
@@ -59,7 +59,7 @@ def with_free_ports(script: str) -> str:
 
 
 def play(page: str, steps: Iterable[Block]) -> bool:
-    """Run the story of a page; what it prints is shown where a step failed."""
+    """Run the story of a page; if a step fails, print its output."""
     began = time.monotonic()
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     environment.pop("HUSHSTREAM_BOOTSTRAP", None)
@@ -87,7 +87,7 @@ def play(page: str, steps: Iterable[Block]) -> bool:
 
 
 def _end(number: int, frame: object) -> None:
-    """Take what the stories started along, brokers and workers."""
+    """End the brokers and workers that the stories started, too."""
     for told in _told:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(told.pid, signal.SIGTERM)
@@ -105,7 +105,7 @@ def main() -> int:
     if not wanted:
         print(f"expected pages with a story ({', '.join(stories)}), got none of them", file=sys.stderr)
         return 1
-    # They wait more than they work.
+    # Stories mostly wait, so all of them run at the same time.
     with ThreadPoolExecutor(len(wanted)) as pool:
         held = list(pool.map(play, wanted, wanted.values()))
     return 0 if all(held) else 1

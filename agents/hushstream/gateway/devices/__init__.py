@@ -1,1 +1,1 @@
-"""Slots of users' devices on their way to the shuffler, and signed models on their way to devices."""
+"""The gateway for users' devices: it relays slots to the shuffler, and serves signed models."""

@@ -1,11 +1,11 @@
-"""A deployment's own check of what devices attest: an entry point of the group `hushstream.attestations`.
+"""A deployment's own check of devices' attestations: an entry point of the group `hushstream.attestations`.
 
     [project.entry-points."hushstream.attestations"]
     play = "shop.attestation:Check"
 
-The class is made without arguments; its ``admits`` gets the header `Hushstream-Attestation` (None without one) and a
-digest of the body that it should be for. Evidence that differs from device to device is an id: whoever asks for such
-evidence learns who sends a slot, and the guarantee says nothing of that.
+The class is made without arguments. Its ``admits`` gets the header `Hushstream-Attestation` (None if it is absent) and
+a digest of the body that it should belong to. Evidence that differs from device to device is an id: a deployment that
+requires such evidence learns who sends a slot, which the guarantee does not cover.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ HEADER = "Hushstream-Attestation"
 
 
 class Attestation(Protocol):
-    """Says whether a request may come in."""
+    """Decides whether a request is accepted."""
 
     async def admits(self, evidence: str | None, body_digest: bytes) -> bool:
-        """Whether evidence is good, for a body with this SHA-256."""
+        """Whether the evidence is valid for a body with this SHA-256."""
 
 
 def attestation_of(name: str | None) -> Attestation | None:
-    """The check of a name; None where none is asked for.
+    """The check with this name; None if ``name`` is None.
 
     Raises:
         ConfigurationError: nothing of that name is installed.

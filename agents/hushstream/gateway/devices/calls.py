@@ -15,11 +15,11 @@ class DeviceCall:
     """A call that devices make.
 
     Attributes:
-        name: below ``/v1``, and in metrics.
-        method: of HTTP.
-        summary: a line.
-        about: what else is to be known.
-        problems: codes that it may be answered with.
+        name: its name, in the path below ``/v1`` and in metrics.
+        method: the HTTP method.
+        summary: one line about the call.
+        about: further text about the call.
+        problems: codes of the problems that it may answer with.
     """
 
     is_feedback: ClassVar[bool] = False
@@ -31,7 +31,7 @@ class DeviceCall:
 
     @property
     def path(self) -> str:
-        """Where it is."""
+        """The path of the call."""
         return f"/v1/{self.name}"
 
 
@@ -72,7 +72,7 @@ AGREEMENT = DeviceCall(
 )
 
 NAME, TITLE = "devices", "Devices: slots of users' own devices, and models for them"
-"""Of the document."""
+"""Name and title of the document."""
 
 
 def document() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A gateway for users' devices: it relays sealed slots, and hands out signed models; it holds no key."""
+"""A gateway for users' devices: it relays sealed slots and serves signed models; it has no keys."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from hushstream.schemas.catalogue import FIRST_GENERATION
 
 
 class SlotLog(Protocol):
-    """What it needs of a log."""
+    """The log, as far as the gateway for devices uses it."""
 
     async def start(self, on_record: Callable[[str, InputRecord], None]) -> None:
-        """Deliver the newest of what is published; then return, and go on with what comes."""
+        """Deliver the newest published records, then return, and deliver later ones as they come."""
 
     async def append(self, topic: str, partition: int, value: bytes) -> int:
         """Append and return the offset once the log has acknowledged it."""
 
     async def stop(self) -> None:
-        """Flush and close."""
+        """Flush the log and close it."""
 
 
 @dataclass(slots=True, kw_only=True)
 class DeviceGateway(ListeningGateway):
-    """A gateway of a deployment that devices take part in.
+    """A gateway of a deployment with devices.
 
     Attributes:
-        log: where slots go, and signed models come from.
+        log: the log that slots go to and signed models come from.
     """
 
     log: SlotLog
@@ -72,10 +72,10 @@ class DeviceGateway(ListeningGateway):
 
 
 class SlotWriter:
-    """Appends slots, each behind the record that has to lie before it."""
+    """Appends slots, each after the record that must precede it (`Desk.opening`)."""
 
     def __init__(self, log: SlotLog, desk: Desk) -> None:
-        """Nothing was written."""
+        """Begin with nothing written."""
         self._log, self._desk = log, desk
         self._opening = asyncio.Lock()
         self._opened: bytes | None = None
@@ -84,7 +84,7 @@ class SlotWriter:
         """Append a slot and return its offset once the log holds it.
 
         Raises:
-            HushstreamError: the log refused it, or what has to lie before it.
+            HushstreamError: the log refused the slot, or the record that must precede it.
         """
         async with self._opening:
             opening = self._desk.opening
@@ -96,10 +96,10 @@ class SlotWriter:
 
 
 def desk_of(system: System, schema_generation: int) -> Desk:
-    """A deployment as its gateway for devices knows it.
+    """What the gateway for devices knows of a deployment.
 
     Raises:
-        DeclarationError: no devices take part in it.
+        DeclarationError: the deployment has no devices.
     """
     if system.desk is None:
         raise DeclarationError(
@@ -112,8 +112,8 @@ def device_log(bootstrap: str, prefix: str, security: Security, system: System) 
     """The log of a deployment's devices on a Kafka cluster.
 
     Raises:
-        DeclarationError: no devices take part in it.
-        HushstreamError: records would leave this machine unencrypted.
+        DeclarationError: the deployment has no devices.
+        HushstreamError: the connection would not be encrypted, and the cluster is not on this machine.
     """
     slots = desk_of(system, FIRST_GENERATION).topic
     return KafkaSlotLog(bootstrap, prefix, security, slots=slots, published=(STATEMENTS,), newest=True)

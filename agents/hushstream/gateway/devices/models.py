@@ -1,4 +1,4 @@
-"""The newest model that the aggregator has signed, as devices fetch it."""
+"""The newest model that the aggregator has signed, in the form that devices fetch."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _SCHEMAS = frozenset({STATEMENT_RECORD})
 
 
 class SignedModels:
-    """Follows what is stated; what is not signed, or older than what is there, is passed over."""
+    """Follows published models; it ignores models that are not signed, or older than the newest known one."""
 
     def __init__(self, desk: Desk) -> None:
-        """There is no model yet."""
+        """Begin without a model."""
         self._desk = desk
         self._version = 0
         self.body: bytes | None = None
         """What `GET /v1/model` answers with; None before the first version."""
         self.tag: str | None = None
-        """Its entity tag."""
+        """The entity tag of that body."""
 
     def read(self, record: InputRecord) -> None:
-        """Take a record of the statements' topic: it may be anybody's, so its signature is looked at here, too."""
+        """Take in a record of the topic of statements; anybody may write there, so the signature is checked."""
         desk = self._desk
         try:
             _, fields = codec.decode(record.value, _SCHEMAS)

@@ -1,8 +1,8 @@
-"""The relay of devices' slots: many are appended together, in an order that tells nothing of who came first.
+"""The relay of devices' slots: it appends many slots together, in an order that does not show which came first.
 
-What is appended has no key and no headers, comes from one producer, and lies in a partition that follows from the
-report id, which is a pseudorandom function of a key that only the device has. The order within a batch is that of a
-digest under a key of this process. What nobody hides here is in which batch a slot came.
+What is appended has no key and no headers, comes from one producer, and goes to a partition that follows from the
+report id, a pseudorandom function of a key that only the device has. The order within a batch is that of a digest
+under a key of this process. One thing is not hidden: in which batch a slot came.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from hushstream.gateway.bounded_log import SILENT_SECONDS
 from hushstream.gateway.problems import LogBusy
 
 REMEMBERED_SLOTS = 100_000
-"""Slots that were acknowledged, which are not appended again when their device did not hear of it."""
+"""How many acknowledged slots are kept in memory, so that a slot whose device got no answer is not appended twice."""
 
 _DIGEST_BYTES = 16
 
 Append = Callable[[int, bytes], Awaitable[object]]
-"""Appends a record to a partition, and returns once the log holds it."""
+"""Appends a record to a partition, and returns once the log has acknowledged it."""
 
 
 class SlotRelay:
-    """Takes slots as they come, and appends them in batches."""
+    """Collects slots, and appends them in batches."""
 
     def __init__(
         self,
@@ -37,14 +37,14 @@ class SlotRelay:
         most: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing waits.
+        """Begin with no waiting slots.
 
         Args:
-            append: to the topic of slots.
-            partitions: of that topic.
+            append: appends to the topic of slots.
+            partitions: how many partitions that topic has.
             seconds: how long the first slot of a batch waits for others.
-            most: how many slots may wait, or await their acknowledgement.
-            clock: in seconds.
+            most: how many slots may wait or be unacknowledged at the same time.
+            clock: the time in seconds.
         """
         self._append = append
         self._partitions = partitions
@@ -59,20 +59,20 @@ class SlotRelay:
 
     @property
     def waiting(self) -> int:
-        """Slots that wait, or await their acknowledgement."""
+        """How many slots wait or are not acknowledged yet."""
         return len(self._waiting)
 
     @property
     def answers(self) -> bool:
-        """Whether what was sent is acknowledged."""
+        """Whether the log acknowledges slots: none waits longer than it may."""
         oldest = next((begun for _, begun in self._waiting.values()), None)
         return oldest is None or self._clock() - oldest < SILENT_SECONDS + self._seconds
 
     async def send(self, report_id: bytes, value: bytes) -> None:
-        """Append a slot, and return once the log holds it; one that it holds already is not appended again.
+        """Append a slot and return once the log has acknowledged it; a slot that the log has is not appended again.
 
         Raises:
-            LogBusy: as many wait as may.
+            LogBusy: as many slots wait as the limit allows.
             HushstreamError: the log refused it.
         """
         digest = hashlib.blake2b(value, digest_size=_DIGEST_BYTES, key=self._order).digest()
@@ -93,7 +93,7 @@ class SlotRelay:
         await asyncio.shield(self._waiting[digest][0])
 
     async def stop(self) -> None:
-        """Append what waits."""
+        """Append all waiting slots."""
         await asyncio.gather(*self._flushing)
 
     async def _flush(self) -> None:

@@ -1,4 +1,4 @@
-"""The HTTP of devices: slots come in, signed models go out, and nothing of a request says whose device it is."""
+"""The HTTP server for devices: it accepts slots and serves models; no request shows whose device it is from."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _IDENTIFYING = ("Cookie", "Authorization")
 _CROSS_ORIGIN = CrossOrigin(f"Content-Type, If-None-Match, {HEADER}", "Date, ETag, Retry-After", 86_400)
 _HOUR, _MINUTE = 3600.0, 60.0
 _NETWORK_BITS = 64
-"""Of an IPv6 address: a household has all addresses of such a network."""
+"""Bits of an IPv6 network: one household has all addresses of such a network."""
 
 
 class DeviceServer(HttpServer[DeviceCall]):
@@ -49,18 +49,18 @@ class DeviceServer(HttpServer[DeviceCall]):
         attestation: Attestation | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Nothing is listened to yet.
+        """Begin without listening.
 
         Args:
-            settings: limits; those of devices too.
-            desk: of the deployment.
-            relay: where slots go.
-            models: what devices take.
+            settings: the gateway's limits, including those for devices.
+            desk: what the gateway knows of the deployment.
+            relay: takes the slots.
+            models: gives the newest model.
             description: the OpenAPI document.
-            metrics: where requests are counted.
-            schema_generation: in which slots are written.
+            metrics: counts the requests.
+            schema_generation: generation of the schemas that slots are written in.
             attestation: the deployment's own check, if it has one.
-            clock: seconds since 1970, by which a slot's period is held.
+            clock: seconds since 1970; a slot's period is checked against it.
         """
         super().__init__(settings, relay, description, metrics, desk.body_bytes, _CROSS_ORIGIN)
         self._devices = settings.devices or DevicesSettings()
@@ -137,7 +137,7 @@ class DeviceServer(HttpServer[DeviceCall]):
         return web.Response(body=body, headers=headers, content_type=_OCTETS)
 
     def _source(self, request: web.BaseRequest) -> str:
-        """The address of a request, or its network: in memory as long as its bucket of tokens, and nowhere else."""
+        """The address of a request, or its network; it is kept in memory only, as long as its bucket of tokens."""
         peer = None if request.transport is None else request.transport.get_extra_info("peername")
         address = _address_of(str(peer[0]) if peer else "")
         named = self._devices.address_header
@@ -152,7 +152,7 @@ class DeviceServer(HttpServer[DeviceCall]):
 
 
 def _address_of(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """What a text says, if it is an address; an IPv4 one also as a socket of IPv6 names it."""
+    """The IP address that a text holds, or None; an IPv4 address may have the form of an IPv6 socket."""
     try:
         found = ipaddress.ip_address(text)
     except ValueError:

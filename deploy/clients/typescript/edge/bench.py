@@ -84,11 +84,11 @@ _MEASURE = """(async () => {
 
 
 async def measure(package: Path) -> dict[str, Any]:
-    """Milliseconds of a decision in Chromium, by what is measured."""
+    """Milliseconds of a decision in Chromium, by the name of the measurement."""
     agreed = _agreed()
 
     async def page(_: web.Request) -> web.Response:
-        # Isolated pages have a clock of 5 microseconds, others of 100 or more.
+        # An isolated page has a clock of 5 microseconds, other pages of 100 or more.
         isolated = {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp"}
         return web.Response(text="<!doctype html><title>bench</title>", content_type="text/html", headers=isolated)
 
@@ -118,7 +118,7 @@ def _agreed() -> str:
 
 
 def measure_python() -> dict[str, float]:
-    """Milliseconds of a decision of `DeviceDriver`, a visit a minute by its clock, and of the best of some imports."""
+    """Milliseconds of a decision of `DeviceDriver`, with a visit a minute by its clock, and of the fastest import."""
     with tempfile.TemporaryDirectory() as folder:
         agreement, now = Path(folder) / "agreement.json", [1e9]
         agreement.write_text(_agreed(), encoding="utf-8")
@@ -130,7 +130,7 @@ def measure_python() -> dict[str, float]:
         found = {}
         for turn, (name, clock) in enumerate((("decide", time.perf_counter), ("decide_cpu", time.thread_time))):
             times = []
-            # No visit is as one before it: what is known of a row is not found again.
+            # Every visit has other values, so that nothing computed for an earlier row is used again.
             for number in range(turn * _VISITS, (turn + 1) * _VISITS):
                 now[0] += 60
                 times.append(_taken(clock, visit, number))
@@ -163,7 +163,7 @@ def _taken(clock: Callable[[], float], work: Callable[[int], None], number: int)
 
 
 def _import_cpu() -> float:
-    """CPU milliseconds of a process that imports the device and does nothing."""
+    """CPU milliseconds of a process that only imports the device."""
 
     def spent() -> float:
         used = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -1,10 +1,11 @@
-"""Feed models, slots and values that were made to be wrong to the built package and to Python:
+"""Give models, slots and values with errors to the built package and to Python, and compare the answers:
 ``python deploy/clients/typescript/edge/fuzz.py FOLDER [--cases 100000] [--seed 0]``.
 
-The package must never crash, and must take nothing that Python refuses: a slot's content has to be read as the shuffler
-reads it, a row has to have Python's bytes, and a model has to be one that a Python device takes. Of ratings a device
-has to make Python's slot (of factors within one unit of 2^-20, as they are solved for), and to refuse what Python
-refuses. Models are broken in their bytes, and in what is signed, by whoever holds the keys.
+The package must never crash, and must accept nothing that Python refuses. The shuffler must be able to read a slot's
+content, a row must have the same bytes as Python's, and a Python device must accept every model that the package
+accepts. For ratings the package must make the same slot as Python (factors may differ by one unit of 2^-20, because
+they come from a solver), and refuse what Python refuses. Models get errors in their bytes, and in what is signed by
+whoever holds the keys.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _ODD = (-1, 0, 1, 2**31, 2**53, 2**63, 1.0, 0.5, 1e308, True, False, None, "", "
 
 
 class World(NamedTuple):
-    """What is agreed, and the keys that sign and vouch; the same of raters, with the rounds that they are asked for."""
+    """The agreement and the keys that sign and vouch; the same for raters, with the rounds that ask for ratings."""
 
     layout: FeatureLayout
     agreement: Agreement
@@ -69,7 +70,7 @@ class World(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """A case of which the package says what it must not."""
+    """A case for which the package gives a wrong answer."""
 
     case: str
     said: str
@@ -77,7 +78,7 @@ class Finding(NamedTuple):
 
 
 def world() -> World:
-    """A deployment with keys of seeds."""
+    """A deployment with keys that follow from seeds."""
     layout = layout_of(declare({"age": {"kind": "number", "range": [16, 96], "nodes": 3}, **_TAGS}), 3, 2, 1.0, 4000)
     keys = [Key(bytes([number, *range(31)])) for number in range(1, 5)]
     sealing, signing = Recipients.first(keys[0]), SigningKeys.first(keys[2])
@@ -104,7 +105,7 @@ _TAGS: dict[str, Any] = {
 
 
 def fuzzed(package: Path, cases: int, seed: int) -> tuple[list[Finding], Counter[str]]:
-    """What the package says wrongly, and how many verdicts of each kind there were."""
+    """The package's wrong answers, and how many verdicts of each kind there were."""
     made, rng = world(), random.Random(seed)
     findings: list[Finding] = []
     counts: Counter[str] = Counter()
@@ -115,7 +116,7 @@ def fuzzed(package: Path, cases: int, seed: int) -> tuple[list[Finding], Counter
             kind = next(iter(json.loads(case)))
             made_of = _BYTES.get(kind) if verdict != "refused" else None
             counts[f"{kind} {made_of or verdict.split()[0]}"] += 1
-            # A model that Python takes may be refused here: statements have one text.
+            # The package may refuse a model that Python accepts, because it accepts only one text of a statement.
             stricter = kind in ("model", "version") and verdict == "refused"
             near = kind == "rated" and _near(verdict, expected, json.loads(case)["round"])
             if verdict != expected and not stricter and not near:
@@ -124,11 +125,11 @@ def fuzzed(package: Path, cases: int, seed: int) -> tuple[list[Finding], Counter
 
 
 _BYTES = {"values": "row", "rated": "slot"}
-"""What is made of cases whose verdict is bytes."""
+"""What the package makes in cases whose verdict is bytes."""
 
 
 def _near(said: str, expected: str, number: int) -> bool:
-    """Whether two slots of factors differ by no more than a unit in any number."""
+    """Whether two slots of factors differ by at most one unit in every number."""
     if KINDS[number] != "factors" or "refused" in (said, expected) or len(said) != len(expected):
         return False
     one, other = (np.frombuffer(bytes.fromhex(text), "<i4").astype(np.int64) for text in (said, expected))
@@ -287,7 +288,7 @@ def _version(made: World, rng: random.Random) -> tuple[str, str]:
 
 
 def _version_body(made: World, number: int, rng: random.Random | None = None) -> ModelBody:
-    """A version that asks for a round; odd in its content or in what is stated where a source is given."""
+    """A version that asks for a round; with a source of randomness, its content or its statement gets an error."""
     asked = made.rounds[number]
     if rng is not None and rng.random() < 0.3:
         name = rng.choice(["gains", "top", "biases"])
@@ -311,7 +312,7 @@ def _version_body(made: World, number: int, rng: random.Random | None = None) ->
 
 
 def _odd(said: dict[str, Any], rng: random.Random) -> dict[str, Any]:
-    """What is signed, with something in it that no aggregator states."""
+    """Put something into the signed statement that no aggregator states."""
     if rng.random() < 0.6:
         return said
     said = copy.deepcopy(said)

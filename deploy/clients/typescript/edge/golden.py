@@ -1,8 +1,8 @@
-"""Write what the device's TypeScript must give: ``python deploy/clients/typescript/edge/golden.py [--check]``.
+"""Write the results that the device's TypeScript must give: ``deploy/clients/typescript/edge/golden.py [--check]``.
 
-All of it is made by the Python agent (`hushstream.systems.p2b.edge.agent.EdgeAgent`) from seeds: rows, blocks, units,
+The Python agent (`hushstream.systems.p2b.edge.agent.EdgeAgent`) makes all of them from seeds: rows, blocks, units,
 contents of slots, coins and report ids, scores, and whole lives of users. ``--check`` writes nothing and exits 1 when
-the file differs; scores are compared within the margin that decisions are, as they depend on the processor.
+the file differs. Scores depend on the processor, so they are compared with the same margin as decisions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from hushstream.systems.p2b.server.warm_start import cold_start
 
 TARGET = Path(__file__).parent / "tests" / "golden.json"
 MARGIN = 1e-5
-"""Scores that are no further apart are a tie of floats: either of the two arms is right."""
+"""Scores that differ by at most this are a tie up to rounding: either of the two arms is right."""
 
 _TRACK = "private"
 _ARMS, _LEVELS = 6, 3
@@ -105,7 +105,7 @@ _REFUSED: tuple[Mapping[str, Any], ...] = (
 
 
 def made() -> dict[str, Any]:
-    """Everything that the file holds."""
+    """The whole content of the file."""
     schema = declare(_DECLARED)
     layout = layout_of(schema, _ARMS, _LEVELS, 1.0, 4000)
     rng = random.Random(7)
@@ -135,7 +135,7 @@ _LIVES: tuple[dict[str, Any], ...] = (
 
 
 def agreement(layout: FeatureLayout) -> dict[str, Any]:
-    """An agreement as `hushstream devices agreement` prints it, with keys that nobody holds."""
+    """An agreement in the form of `hushstream devices agreement`, with keys that nobody holds."""
     canonical = '{"made": "for tests"}'
     keys = {name: hashlib.sha256(name.encode()).digest() for name in ("sealing", "vouch", "signing")}
     content = slot_bytes(layout.places)
@@ -179,7 +179,7 @@ def agreement(layout: FeatureLayout) -> dict[str, Any]:
 
 
 def stamped(made: Mapping[str, Any]) -> dict[str, str]:
-    """The digest that stands for an agreement's settings and keys."""
+    """The digest that identifies an agreement's settings and keys."""
     canonical = made["canonical"].encode()
     keys = (made["sealing"]["public_key"], made["sealing"]["vouch_key"], made["signing_key"])
     said = len(canonical).to_bytes(8, "little") + canonical + bytes.fromhex("".join(keys))
@@ -203,7 +203,7 @@ def _drawn(rng: random.Random) -> dict[str, Any]:
 
 
 def _context(schema: FeatureSchema, layout: FeatureLayout, number: int, values: Mapping[str, Any]) -> dict[str, Any]:
-    """One context on its way into a slot."""
+    """The forms of one context on its way into a slot."""
     row, outcomes = schema.encode(values)
     blocks = schema.blocks(schema.read(row))
     units = layout.units_of(blocks)
@@ -264,7 +264,7 @@ def _hash(size: int) -> dict[str, Any]:
 
 def _model(layout: FeatureLayout, number: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], float]:
     rng, shape = np.random.default_rng(number), (layout.arms, layout.cells)
-    # Few digits, so that the file stays small.
+    # Few digits keep the file small.
     means = np.round(rng.normal(0.05, 0.05, shape), 4)
     variances = np.round(rng.uniform(0.0005, 0.01, shape), 5)
     if number == 1:
@@ -300,7 +300,7 @@ def _adopt(policy: FeaturePolicy, version: int, model: Any) -> None:
 
 
 def _floats(values: Any) -> list[float]:
-    """Seven digits: what float32 holds."""
+    """Round to seven digits, which float32 can hold."""
     return [float(f"{float(value):.7g}") for value in values]
 
 
@@ -319,7 +319,7 @@ def _life(
     quota: int | None = None,
     length: int = 5,
 ) -> dict[str, Any]:
-    """A user's life, call by call, with what each gave."""
+    """A user's life: every call with its result."""
     policy = _policy(layout)
     exploration = EpsilonMixture(round(share * 10**9)) if share else Softmax(temperature) if temperature else None
     terms = EdgeTerms(
@@ -414,12 +414,12 @@ def _decided(agent: EdgeAgent, event: str, rows: list[Any], row: int, now: int, 
 
 
 def text() -> str:
-    """What the file must hold."""
+    """The text that the file must have."""
     return json.dumps(made(), ensure_ascii=False, separators=(",", ":")) + "\n"
 
 
 def main(arguments: list[str] | None = None, target: Path = TARGET, text: Callable[[], str] = text) -> int:
-    """Write what a file must hold, or compare; returns the exit code."""
+    """Write the text that a file must have, or compare it; returns the exit code."""
     parser = argparse.ArgumentParser(description="Write what a device's TypeScript must give.")
     parser.add_argument("--check", action="store_true", help="write nothing, exit 1 when the file differs")
     given = parser.parse_args(arguments)
@@ -434,7 +434,7 @@ def main(arguments: list[str] | None = None, target: Path = TARGET, text: Callab
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Equal, or floats within the margin."""
+    """Whether values are equal, or are floats within the margin."""
     if isinstance(one, float) and isinstance(other, float):
         return abs(one - other) <= MARGIN * max(1.0, abs(one))
     if isinstance(one, dict) and isinstance(other, dict):

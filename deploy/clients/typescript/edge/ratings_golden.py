@@ -1,8 +1,8 @@
-"""Write what a device of ratings must give: ``python deploy/clients/typescript/edge/ratings_golden.py [--check]``.
+"""Write the results that a device of ratings must give: ``deploy/clients/typescript/edge/ratings_golden.py [--check]``.
 
-All of it is made by the Python agent (`hushstream.systems.bgt.edge.agent.RatingAgent`) and by what it stands on, from
-seeds: agreements and their digests, signed models, the rounds that they ask for, contents and ids of slots,
-predictions. Slots and rounds are compared byte for byte, predictions within `golden.MARGIN`.
+The Python agent (`hushstream.systems.bgt.edge.agent.RatingAgent`) and its parts make all of them from seeds: agreements
+and their digests, signed models, the rounds that they ask for, contents and ids of slots, predictions. Slots and rounds
+are compared byte for byte, predictions within `golden.MARGIN`.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ CONFIGS = (
 
 
 def system_of(config: BgtConfig) -> BgtSystem:
-    """A deployment with keys of seeds, and features of the items."""
+    """A deployment with keys that follow from seeds, and features of the items."""
     features = np.random.default_rng(3).normal(size=(config.items, config.features))
     return BgtSystem.of(config, features, False, Recipients.first(SEALING), SigningKeys.first(SIGNING))
 
 
 def made() -> dict[str, Any]:
-    """Everything that the file holds."""
+    """The whole content of the file."""
     sealing = SEALING.prf("sealing-private").hex()
     deployments = [_deployment(config) for config in CONFIGS]
     return {"margin": golden.MARGIN, "now": NOW_MS, "sealing": sealing, "deployments": deployments}
@@ -99,7 +99,7 @@ def _top(config: BgtConfig, rng: np.random.Generator) -> Any:
 
 
 def body_of(system: BgtSystem, asked: Round, version: int, **changes: Any) -> ModelBody:
-    """A signed model and the round that it asks for; some of its statement changed."""
+    """A signed model and the round that it asks for; ``changes`` replace parts of its statement."""
     price = system.guarantee().life_prices.took_part
     assert price is not None
     columns = {
@@ -136,7 +136,7 @@ def _body(system: BgtSystem, asked: Round, version: int) -> str:
 
 
 def _users(agreement: Agreement, rounds: list[Round]) -> Iterator[dict[str, Any]]:
-    """Users of no ratings, one, few, as many as fit, more, and of all items; the last rates all the same."""
+    """Users with no ratings, one, few, as many as fit, more, and with all items; the last rates all items the same."""
     config, rng = agreement.config, np.random.default_rng(11)
     low, high = config.scale.lowest, config.scale.highest
     for number, count in enumerate(
@@ -158,7 +158,7 @@ def _users(agreement: Agreement, rounds: list[Round]) -> Iterator[dict[str, Any]
 
 
 def text() -> str:
-    """What the file must hold."""
+    """The text that the file must have."""
     return json.dumps(made(), ensure_ascii=False, separators=(",", ":")) + "\n"
 
 

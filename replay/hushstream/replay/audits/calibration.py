@@ -27,7 +27,7 @@ from hushstream.replay.audits.row import Effort
 from hushstream.schemas.errors import HushstreamError
 
 SURPRISING = 1e-3
-"""If the probability of at least this number of alarms at the stated rate is below this, the audit is taken to be
+"""If the probability of at least this number of alarms at the stated rate is below this, the stated rate counts as
 wrong."""
 
 MOST_TIMES = 100_000
@@ -35,7 +35,7 @@ MOST_TIMES = 100_000
 _UPPER_ERROR = 0.05
 
 _PART = 5
-"""Runs of a row between two writes of what was counted."""
+"""How many runs of a row are made between two writes of the counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,10 @@ class Calibration:
     """Alarms of one row of the table.
 
     Attributes:
-        name: of the row.
+        name: name of the row.
         times: number of runs.
         alarms: number of failed runs.
-        false_alarm: the probability of a failure that it states.
+        false_alarm: the stated probability of a failure.
         structure: the places that share noise according to the first alarm, in words.
     """
 
@@ -57,7 +57,7 @@ class Calibration:
     structure: str = ""
 
     def __add__(self, more: Calibration) -> Calibration:
-        """This and more runs of the same row."""
+        """Add the counts of further runs of the same row."""
         times, alarms = self.times + more.times, self.alarms + more.alarms
         return Calibration(self.name, times, alarms, self.false_alarm, self.structure or more.structure)
 
@@ -135,15 +135,15 @@ def calibrate(
     processes: int | None = None,
     kept: Path | None = None,
 ) -> Iterator[Calibration]:
-    """Run the named audits, or all, so many times each.
+    """Run each of the named audits, or of all, ``times`` times.
 
     Args:
         times: 1 to `MOST_TIMES`.
-        names: which; all unless given.
-        effort: how many runs each takes each time.
+        names: the names of the audits; all if empty.
+        effort: how many runs each audit takes each time.
         false_alarm: as in `hushstream.replay.audits.catalogue.run_audits`.
-        processes: how many run abreast.
-        kept: a file that counts are written to as they come; what it holds already is not run again.
+        processes: how many processes work at the same time.
+        kept: a file that the counts are written to as they come; rows that it has already are not run again.
 
     Raises:
         HushstreamError: an unknown name, a number out of range, or a file that holds something else.
@@ -176,7 +176,7 @@ def _count(part: tuple[str, int], effort: Effort, false_alarm: float) -> Calibra
 
 
 def kernels() -> str:
-    """The BLAS of this process, and which kernels it chose."""
+    """The BLAS of this process, and the kernels that it chose."""
     libraries = [one for one in threadpool_info() if one["user_api"] == "blas"]
     found = {f"{one['internal_api']} {one.get('architecture', '')}".strip() for one in libraries}
     return ", ".join(sorted(found))

@@ -28,7 +28,7 @@ from hushstream.schemas.errors import HushstreamError
 
 Asked = TypeVar("Asked")
 Done = TypeVar("Done")
-"""The task of one row, and its result."""
+"""The result that `abreast` computes for one row."""
 
 
 def run_audits(
@@ -40,10 +40,10 @@ def run_audits(
     """Run the named audits, or all, in the order of the table.
 
     Args:
-        names: which; all unless given.
-        effort: how many runs each takes.
-        false_alarm: the probability with which an honest mechanism fails, of each row.
-        processes: how many run abreast; one for each processor unless given.
+        names: the names of the audits; all if empty.
+        effort: how many runs each audit takes.
+        false_alarm: the probability, for each row, that an honest mechanism fails.
+        processes: how many processes work at the same time; None: one for each processor.
 
     Raises:
         HushstreamError: an unknown name, or a false-alarm rate outside (0, 1).
@@ -59,7 +59,7 @@ def abreast(work: Callable[[Asked], Done], asked: Sequence[Asked], processes: in
     if count <= 1:
         yield from map(work, asked)
         return
-    # Fresh interpreters: a forked one would share locks with threads of this process.
+    # New interpreters: a forked one would share locks with threads of this process.
     with ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
         yield from pool.map(work, asked)
 
@@ -77,9 +77,9 @@ def audit_config(config: Any, runs: int = RUNS, false_alarm: float = FALSE_ALARM
     """Attack the releases of a configuration.
 
     Args:
-        config: of any system.
+        config: a configuration of any system.
         runs: releases on each of two neighbours.
-        false_alarm: probability with which an honest mechanism fails.
+        false_alarm: the probability that an honest mechanism fails.
 
     Raises:
         HushstreamError: the configuration's release has no noise to audit, or runs or the false alarm are out of range.
@@ -106,17 +106,17 @@ def _attack(name: str, effort: Effort, false_alarm: float) -> Row:
 
 
 def make_audit(name: str) -> Audit:
-    """The audit of a known row."""
+    """Make the audit of a known row."""
     return _known()[name].make()
 
 
 def _one_thread() -> None:
-    # Two processes whose linear algebra takes two threads each take turns on two processors.
+    # Two processes with two linear algebra threads each would compete for two processors.
     threadpool_limits(limits=1)
 
 
 def audit_names() -> tuple[str, ...]:
-    """The rows of the table, in its order."""
+    """The names of all rows, in the order of the table."""
     return tuple(_known())
 
 
@@ -171,7 +171,7 @@ def _mechanisms() -> tuple[Audit, ...]:
 
 
 def _k_norm() -> tuple[Recipe, ...]:
-    """Whose tables take a second to make."""
+    """The audits of K-norm noise, whose tables take a second to make."""
 
     def size() -> Audit:
         run = mechanisms.sizes(mechanisms.k_norm_draw, mechanisms.k_norm_cost(), mechanisms.k_norm_sizes())

@@ -1,14 +1,15 @@
-"""The audit of one configuration: attacks its releases at the price of its guarantee.
+"""The audit of one configuration: attacks its releases, and compares the result with the price in its guarantee.
 
 Two attacks are made on the releases that the configuration gives. *Neighbours*: one unit is there or not, and the
 attacker decides by the likelihood ratio of all releases. This finds noise that is too small, and a unit that moves the
-result too far, but at a small epsilon only a large excess. *Size*: no unit is there, so the releases are the noise, and
-its mean size is compared with the law for this epsilon. This finds a few per cent of missing noise at any epsilon, and
-nothing about units. Each takes half of the false alarms, and says its power.
+result too far, but at a small epsilon only if the excess is large. *Size*: no unit is there, so the releases are the
+noise, and its mean size is compared with the distribution for this epsilon. This finds a few per cent of missing noise
+at any epsilon, but no error in how far units move the result. Each attack may use half of the false alarms, and states
+its power.
 
 Sizes are those of the configuration. Parts that are too large for an audit are left out if the bound does not depend on
-them, and the report says so with the reason (`AuditReport.reduced`). A counter with a long horizon is attacked by its
-first releases: it has the noise of its whole horizon, and the bound uses the curve of these releases.
+them, and the report states them with the reason (`AuditReport.reduced`). A counter with a long horizon is attacked by
+its first releases: its noise is that of the whole horizon, and the bound uses the curve of these releases.
 """
 
 from __future__ import annotations
@@ -33,23 +34,23 @@ from hushstream.replay.audits.row import Attacked
 from hushstream.schemas.errors import HushstreamError
 
 DRAWS = 20_000
-"""Of the noise: half of a false alarm of 1e-6 lies some 4 % below their mean size."""
+"""Draws of the noise: with this many, half of a false alarm of 1e-6 is about 4 % below the mean size."""
 
 _LEAVES = 40_000
-"""Steps that an audit feeds to counters on each neighbour, all runs together: some seconds."""
+"""How many steps an audit feeds to counters on each neighbour, over all runs; they take some seconds."""
 
 _COARSE = 64
-"""Noise of fewer steps of the lattice than this is held against its own law, wider noise against the continuous one."""
+"""Noise narrower than this many lattice steps is compared with its discrete law, wider with the continuous."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Noise:
-    """The noise of a configuration by itself.
+    """The noise of a configuration alone.
 
     Attributes:
-        read: gives the sizes of some independent draws, in the unit of the law.
-        law: of one draw.
-        price: what the noise is calibrated to, of one draw.
+        read: returns the sizes of some independent draws, in the unit of the distribution.
+        law: the distribution of one draw.
+        price: the price that the noise of one draw is calibrated to.
     """
 
     read: Callable[[], NDArray[np.float64]]
@@ -57,7 +58,7 @@ class Noise:
     price: Cost
 
     def report(self, false_alarm: float) -> SizeReport:
-        """Hold `DRAWS` sizes or more against the law."""
+        """Compare at least `DRAWS` sizes with the distribution."""
         parts = [self.read()]
         while sum(map(len, parts)) < DRAWS:
             parts.append(self.read())
@@ -83,11 +84,11 @@ def report_of(
 
     Args:
         mechanism, settings, guarantee, seen, reduced: see `AuditReport`.
-        attacked: the neighbours.
-        noise: None where an answer is one of two, and has no size.
-        runs: on each neighbour.
-        false_alarm: of both attacks together.
-        rates: of the attack, where it is not that of the likelihood ratio above 1.
+        attacked: the attack on neighbours.
+        noise: None where an answer is one of two values, and has no size.
+        runs: releases on each neighbour.
+        false_alarm: false alarms of both attacks together.
+        rates: rates of the attack, where it does not say yes exactly at a likelihood ratio above 1.
     """
     each = false_alarm if noise is None else false_alarm / 2
     result, family = attacked(runs, each), attacked.family
@@ -100,21 +101,21 @@ def report_of(
 
 
 def laplace_law(unit: int, epsilon: float) -> Sizes:
-    """|x| of discrete Laplace noise of scale ``unit``/epsilon, in units; bounds below a quarter of epsilon are 0."""
+    """|x| of discrete Laplace noise of scale ``unit``/epsilon, in units; bounds below epsilon / 4 are given as 0."""
     family = Family(_no_curve, lambda setting: setting, epsilon / 4)
     return lattice_sizes(unit, family) if unit < _COARSE * epsilon else gamma_sizes(1, family)
 
 
 def gaussian_law(rho: float, delta: float) -> Sizes:
-    """|x| of discrete Gaussian noise far wider than its lattice, in its deviation at rho; bounds below rho/16 are 0."""
+    """|x| of discrete Gaussian noise on a fine lattice, in its deviation at rho; bounds below rho/16 are given as 0."""
     return half_normal_sizes(rho, replace(of_rho(_no_curve, delta), smallest=rho / 16))
 
 
 def first_draw(plan: Plan) -> tuple[float, Sizes]:
-    """What a counter releases after one empty leaf, which is one draw: its unit in steps of the lattice, and its law.
+    """What a counter releases after one empty leaf, which is one draw: its unit in lattice steps, and its distribution.
 
-    Both follow from the budget, from how far a leaf moves the counter and in how many draws it is: not from the noise
-    that the plan says it has.
+    Both are computed from the budget and from how far a leaf moves the counter and in how many draws, and not from the
+    noise that the plan itself states.
     """
     budget = plan.budget
     if isinstance(budget, Concentrated):
@@ -131,10 +132,10 @@ def first_draw(plan: Plan) -> tuple[float, Sizes]:
 
 
 def steps_for(runs: int, abreast: int, effort: int) -> int:
-    """How many steps each counter may be fed, where one takes so many times the least effort.
+    """How many steps each counter may be fed; one step takes ``effort`` times the smallest effort.
 
     Raises:
-        HushstreamError: so many runs of this configuration leave time for none.
+        HushstreamError: this many runs of the configuration leave no time for a step.
     """
     steps = _LEAVES // (-(-runs // abreast) * effort)
     if not steps:
@@ -157,5 +158,5 @@ def seen(plan: Plan | None, steps: int, what: str) -> str:
 
 
 def _no_curve(setting: float) -> Callable[[float], float]:
-    """Of noise by itself no unit is told apart."""
+    """Noise alone has no curve: no unit is distinguished."""
     return lambda false_rate: false_rate

@@ -1,9 +1,9 @@
 """The counters on two streams that differ in their first leaf: the attacker sees every release.
 
 Digit trees: after b^l leaves the release is the sum plus the noise of one node of level l, the one that holds the
-first leaf. These nodes are all that the leaf moves, and the attacker reads each by itself: their likelihood ratio is
-exact. Counters with Gaussian noise: releases are R x + z seen through L, so the best test is linear, with weights
-(L L^T)^-1 1; it loses to one who sees R x + z itself, whose curve the bound is taken against.
+first leaf. The leaf moves only these nodes, and the attacker reads each separately: their likelihood ratio is exact.
+Counters with Gaussian noise: releases are R x + z multiplied by L, so the best test is linear, with weights
+(L L^T)^-1 1. It cannot do better than an attacker who sees R x + z itself, and the bound uses that attacker's curve.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ EPSILON = 1.0
 DELTA = 1e-6
 BUDGET = Concentrated(0.5, DELTA)
 SEEN = 15
-"""Releases that the linear attack looks at."""
+"""How many releases the linear attack uses."""
 
 ABREAST = 25
-"""Scalar counters under one nonce, as the coordinates of a vector."""
+"""How many scalar counters share one nonce, as the coordinates of a vector."""
 
 _ROUNDING = 1 / 12
-"""Variance that rounding a release to the lattice adds."""
+"""The variance that rounding a release to the lattice adds."""
 
 BINARY = BinaryTree(budget=PureEpsilon(EPSILON), horizon=15)
 NEGATIVE_DIGIT = NegativeDigitTree(budget=PureEpsilon(EPSILON), horizon=112)
@@ -54,7 +54,7 @@ def audit_tree(plan: NegativeDigitTree) -> Run:
 
 
 def tree_family(plan: NegativeDigitTree) -> Family:
-    """All nodes of one leaf."""
+    """The distributions of all nodes of one leaf."""
     return pure(lambda epsilon: laplace_pair(epsilon, plan.levels, plan.sensitivity).power)
 
 
@@ -64,7 +64,7 @@ def audit_linear(plan: Plan, family: Family) -> Run:
 
 
 def tree_attack(plan: NegativeDigitTree) -> Attack:
-    """The exact likelihood ratio, over the scale of one node."""
+    """The attack by the exact likelihood ratio of all nodes."""
     key, step = fresh_key(), plan.sensitivity
     wide = abreast(plan)
 
@@ -83,7 +83,7 @@ def tree_attack(plan: NegativeDigitTree) -> Attack:
 
 
 def linear_attack(plan: Plan, seen: int) -> Attack:
-    """The best linear test of the first ``seen`` releases."""
+    """The attack by the best linear test of the first ``seen`` releases."""
     key, step = fresh_key(), plan.sensitivity
     wide = abreast(plan)
     left = plan.factorisation(seen).left
@@ -101,10 +101,10 @@ def linear_attack(plan: Plan, seen: int) -> Attack:
 
 
 def abreast(plan: Plan) -> Plan:
-    """The counter with `ABREAST` coordinates: so many scalar counters, whose noises are independent.
+    """The counter with `ABREAST` coordinates, which are scalar counters with independent noise.
 
     Raises:
-        HushstreamError: it has less noise than the scalar counter.
+        HushstreamError: its noise is smaller than the scalar counter's.
     """
     wide = replace(plan, dimension=ABREAST)
     if wide.noise.variance < plan.noise.variance:
@@ -113,11 +113,11 @@ def abreast(plan: Plan) -> Plan:
 
 
 def honaker_family(plan: HonakerTree) -> Family:
-    """All nodes of the first leaf."""
+    """The distributions of all nodes of the first leaf."""
     levels = plan.levels
     return of_rho(lambda rho: gaussian_pair(levels / (2 * rho), plan.sensitivity, levels).power, DELTA)
 
 
 def gaussian_family() -> Family:
-    """All noise on a lattice far finer than the sensitivity: two normal laws at distance sqrt(2 rho)."""
+    """Two normal distributions at distance sqrt(2 rho): all noise on a lattice far finer than the sensitivity."""
     return of_rho(lambda rho: gaussian_curve(float(np.sqrt(2 * rho))), DELTA)

@@ -1,4 +1,4 @@
-"""Noise addresses that no release ever had, and scores of many runs."""
+"""Noise addresses that no release uses, and attacks from the scores of many runs."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from hushstream.privacy.keys import KEY_BYTES, Key
 from hushstream.privacy.mechanisms.noise import NONCE_BYTES, KeyedStream, NoiseAddress
 
 Score = Callable[[bool], float]
-"""Is the unit there -> the score of one release under noise of its own."""
+"""Takes whether the unit is there; returns the score of one release under its own noise."""
 
 
 def fresh_key() -> Key:
-    """A key that was never used."""
+    """A new key."""
     return Key(os.urandom(KEY_BYTES))
 
 
 def fresh_nonce() -> bytes:
-    """The nonce of a journal that nobody else has."""
+    """The nonce of a new journal."""
     return os.urandom(NONCE_BYTES)
 
 
 def fresh_address(mechanism: str) -> NoiseAddress:
-    """The address of a release in a world of its own."""
+    """The address of a release of its own journal."""
     return NoiseAddress(
         purpose="release-noise",
         deployment="audit",
@@ -41,12 +41,12 @@ def fresh_address(mechanism: str) -> NoiseAddress:
 
 
 def fresh_stream(key: Key, mechanism: str) -> KeyedStream:
-    """A stream that was never read."""
+    """A stream of which nothing was read."""
     return KeyedStream(key, fresh_address(mechanism))
 
 
 def each_run(score: Score) -> Attack:
-    """An attack out of the score of one run."""
+    """Make an attack from the score of one run."""
 
     def attack(present: bool, runs: int) -> NDArray[np.float64]:
         return np.fromiter((score(present) for _ in range(runs)), dtype=np.float64, count=runs)
@@ -55,7 +55,7 @@ def each_run(score: Score) -> Attack:
 
 
 def side_by_side(scores: Callable[[bool], NDArray[np.float64]], width: int) -> Attack:
-    """An attack out of the scores of ``width`` independent runs under one nonce."""
+    """Make an attack from the scores of ``width`` independent runs under one nonce."""
 
     def attack(present: bool, runs: int) -> NDArray[np.float64]:
         parts = [scores(present) for _ in range(-(-runs // width))]

@@ -42,11 +42,11 @@ CATEGORIES, LEVELS, CANDIDATES = 4, 4, 8
 _DRAWS_AT_ONCE = 100
 
 Draw = Callable[[Key, int], NDArray[np.float64]]
-"""So many draws of a noise under new nonces: integers (n,), or vectors (n, d)."""
+"""Draws n values of a noise under new nonces: integers (n,), or vectors (n, d)."""
 
 
 def of_rho(curve: Callable[[float], Callable[[float], float]], delta: float) -> Family:
-    """A family whose setting is rho, sold for the epsilon that a budget prints."""
+    """A family whose setting is rho; its price is the epsilon that a budget prints."""
 
     def epsilon(rho: float) -> float:
         return epsilon_float(Concentrated(rho, delta).cost(0, gaussian_residue(1, 1)).epsilon_micro)
@@ -81,7 +81,7 @@ K_NORM_FAMILY = Family(lambda epsilon: plane_pair(STEP / epsilon, STEP).power, l
 
 @cache
 def k_norm_cost() -> Cost:
-    """Of the noise that is attacked; a second of work, which loading this module is not to take."""
+    """The cost of the attacked noise; it takes a second to compute, so it is not computed on import."""
     return k_norm_guarantee(EPSILON, STEP, 2).cost
 
 
@@ -91,7 +91,7 @@ def likelihood_ratio(score: Score, claimed: Cost, family: Family) -> Run:
 
 
 def sizes(draw: Draw, claimed: Cost, law: Sizes) -> Run:
-    """The audit of the mean size of many draws, under new nonces for each hundred."""
+    """The audit of the mean size of many draws, with a new nonce for each hundred."""
 
     def run(draws: int, false_alarm: float) -> AuditResult:
         key, total = fresh_key(), 0.0
@@ -104,19 +104,19 @@ def sizes(draw: Draw, claimed: Cost, law: Sizes) -> Run:
 
 
 def laplace_score() -> Score:
-    """Whether a noised 0 or 1 reaches 1."""
+    """The score: does a noised 0 or 1 reach 1?"""
     key = fresh_key()
     return lambda present: present + laplace_draw(key, 1)[0] - 0.5
 
 
 def gaussian_score() -> Score:
-    """On which side of the middle a noised integer lies."""
+    """The score: on which side of the middle does a noised integer lie?"""
     key = fresh_key()
     return lambda present: STEP * present + gaussian_draw(key, 1)[0] - STEP / 2
 
 
 def audit_k_norm() -> Run:
-    """Which of the two points the noised one is nearer to."""
+    """The audit of K-norm noise: which of the two points is nearer to the noised one?"""
     key = fresh_key()
 
     def scores(present: bool) -> NDArray[np.float64]:
@@ -127,7 +127,7 @@ def audit_k_norm() -> Run:
 
 
 def response_score(response: RandomisedResponse) -> Score:
-    """Whether the answer is that of the unit."""
+    """The score: is the answer that of the unit?"""
     key = fresh_key()
 
     def score(present: bool) -> float:
@@ -138,7 +138,7 @@ def response_score(response: RandomisedResponse) -> Score:
 
 
 def response_family(categories: int) -> Family:
-    """The two categories in question, and the others."""
+    """The distributions of the answers: the two categories in question, and all others."""
 
     return pure(lambda epsilon: response_pair(epsilon, categories).power)
 
@@ -152,7 +152,7 @@ def response_pair(epsilon: float, categories: int) -> Pair:
 
 
 def reward_score(reward: LocalReward) -> Score:
-    """Whether a noised reward of 0 or all is above the middle."""
+    """The score: is a noised reward of 0 or of all levels above the middle?"""
     key, middle = fresh_key(), reward.levels / 2 if reward.law == "laplace" else 0.5
 
     def score(present: bool) -> float:
@@ -163,7 +163,7 @@ def reward_score(reward: LocalReward) -> Score:
 
 
 def choice_score() -> Score:
-    """Whether the candidate is chosen that the unit favours, to the harm of all others."""
+    """The score: is the candidate chosen that the unit raises, while it lowers all others?"""
     key = fresh_key()
     utilities = _utilities()
     return lambda present: (
@@ -172,12 +172,12 @@ def choice_score() -> Score:
 
 
 def choice_family() -> Family:
-    """The exact weights."""
+    """The exact probabilities of the choices."""
     return pure(lambda epsilon: choice_pair(epsilon).power)
 
 
 def choice_pair(epsilon: float) -> Pair:
-    """The choices without the unit's favour, and with it."""
+    """The choices without the unit, and with it."""
     laws = []
     for present in (False, True):
         weights = exponential_weights(_utilities()[present], epsilon_micro(epsilon), 1)
@@ -192,12 +192,12 @@ def _utilities() -> dict[bool, NDArray[np.int64]]:
 
 
 def laplace_sizes() -> Sizes:
-    """|x| of discrete Laplace noise."""
+    """The distribution of |x| for discrete Laplace noise."""
     return lattice_sizes(1, LAPLACE_FAMILY)
 
 
 def gaussian_sizes() -> Sizes:
-    """|x| of discrete Gaussian noise."""
+    """The distribution of |x| for discrete Gaussian noise."""
 
     def law(rho: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         variance = STEP**2 / (2 * rho)
@@ -207,7 +207,7 @@ def gaussian_sizes() -> Sizes:
 
 
 def k_norm_sizes() -> Sizes:
-    """Length of K-norm noise in the plane."""
+    """The distribution of the length of K-norm noise in the plane."""
 
     def law(epsilon: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         line = np.arange(-int(32 * STEP / epsilon), int(32 * STEP / epsilon) + 1)

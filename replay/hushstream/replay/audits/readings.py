@@ -1,10 +1,10 @@
-"""What an attacker reads of one leaf out of a counter's releases: numbers with independent noise, and what they cost.
+"""Numbers with independent noise that an attacker computes about one leaf from a counter's releases; and their price.
 
-All leaves but the first are 0. Digit trees: after b^l leaves the release is the first leaf plus one node of level l,
-so each such release is a number of its own. Honaker's tree: with r_l the release after 2^l leaves,
+All leaves but the first are 0. Digit trees: after b^l leaves the release is the first leaf plus one node of level l, so
+each such release is one number. Honaker's tree: with r_l the release after 2^l leaves,
 ((2^(l+1) - 1) r_l - (2^l - 1) r_(l-1)) / 2^l is the leaf plus the node of level l plus (1 - 2^-l) times the estimate
-of its right half, of variance 2^(l-1) / (2^l - 1): independent over l. Buffered Toeplitz: releases r are L (C x + z),
-so L^-1 r is c, the first column of C, times the leaf, plus fresh noise.
+of its right half, of variance 2^(l-1) / (2^l - 1); these are independent over l. Buffered Toeplitz: releases r are
+L (C x + z), so L^-1 r is c, the first column of C, times the leaf, plus fresh noise.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ from hushstream.replay.audits.mechanisms import of_rho
 from hushstream.schemas.errors import HushstreamError
 
 _MANY_DRAWS = 32
-"""From so many draws on one step to a shift bounds the curve as well as many: each draw tells next to nothing."""
+"""With this many draws or more, one step on a shift bounds the curve well enough: each draw reveals very little."""
 
 _MOVES = 1_500
-"""Curves of vectors whose noise reaches over more moves than this take too much room: bounds below them are 0."""
+"""Curves of vectors with noise over more moves than this take too much memory: bounds below them are given as 0."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading:
-    """Numbers that tell of the first leaf.
+    """The numbers that contain the first leaf.
 
     Attributes:
-        times: the releases that are looked at, after so many leaves each, (n,).
-        solve: (n, n) float64: from what these releases hold to the numbers.
+        times: after how many leaves each used release comes, (n,).
+        solve: (n, n) float64: computes the numbers from these releases.
         moves: how far a first leaf of 1 moves each number, (n,).
-        variances: of each number's noise, in those of one draw, (n,).
-        share: of the counter's price (epsilon, or rho) that whoever sees the draws behind the numbers makes use of.
+        variances: variance of each number's noise, in units of one draw's, (n,).
+        share: the share of the counter's price (epsilon, or rho) that an attacker uses who sees the draws behind the
+            numbers.
     """
 
     times: tuple[int, ...]
@@ -48,18 +49,18 @@ class Reading:
 
     @property
     def steps(self) -> int:
-        """Leaves that an attack feeds."""
+        """How many leaves an attack feeds."""
         return self.times[-1]
 
     def linear_score(self, seen: NDArray[np.int64], step: int) -> NDArray[np.float64]:
         """The likelihood ratio of Gaussian numbers, up to a factor.
 
         Args:
-            seen: what was released at ``times``, (n, width, m).
-            step: by which the leaf moved each of m coordinates.
+            seen: the releases at ``times``, (n, width, m).
+            step: how far the leaf moved each of m coordinates.
 
         Returns:
-            (width,): above 0 it moved.
+            (width,): above 0 where the leaf seems to have moved the releases.
         """
         numbers = self._numbers(seen) / step - self.moves[:, None, None] / 2
         return np.asarray(((self.moves / self.variances) @ numbers.sum(axis=2)), dtype=np.float64)
@@ -81,17 +82,17 @@ class Reading:
 
 
 def reading_of(plan: Plan, most: int) -> Reading:
-    """The numbers of one counter.
+    """The numbers that can be computed about one counter.
 
     Args:
-        plan: of the counter.
-        most: leaves that an attack may feed; a longer counter is attacked by its first releases, against the curve of
-            what these can tell.
+        plan: the counter's plan.
+        most: the most leaves that an attack may feed; a longer counter is attacked by its first releases, and the bound
+            uses the curve of these.
 
     Raises:
-        HushstreamError: a counter that no attack is known for, or no leaf.
+        HushstreamError: no attack is known for this counter, or no leaf may be fed.
     """
-    # Of vectors one is read: its curve is exact, and that of several is not known in closed form.
+    # Only one vector is read: its curve is exact, and that of several vectors has no closed form.
     most = min(most, 1 if isinstance(plan.budget, PureLength) else plan.horizon)
     if most < 1:
         raise HushstreamError(f"audit: expected at least one step of a counter, got {most}")
@@ -125,9 +126,9 @@ def _buffered(plan: BufferedToeplitz, most: int) -> Reading:
 
 
 def reading_family(plan: Plan, reading: Reading, coordinates: int) -> Family:
-    """The exact curves of whoever sees the draws behind a reading, of a leaf that moves ``coordinates`` alike.
+    """The exact curves of an attacker who sees the draws behind a reading; the leaf moves ``coordinates`` equally.
 
-    Gaussian noise is on a lattice far finer than the move: its curve is that of two normal laws.
+    Gaussian noise is on a lattice far finer than the move, so its curve is that of two normal distributions.
     """
     if isinstance(plan.budget, Concentrated):
         delta = float(plan.budget.delta)

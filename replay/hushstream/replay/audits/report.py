@@ -21,9 +21,9 @@ class SizeReport:
     """The result of the test of the mean size of the noise.
 
     Attributes:
-        result: the bound on epsilon, and what the noise is calibrated to.
-        least: of a release that costs this epsilon or more, the audit finds so with a chance of `CHANCE`; None where it
-            finds none.
+        result: the bound on epsilon, and the epsilon that the noise is calibrated to.
+        least: the audit finds a release that costs at least this epsilon with a chance of `CHANCE`; None where it finds
+            none.
     """
 
     result: AuditResult
@@ -42,18 +42,18 @@ class SizeReport:
 
 @dataclass(frozen=True, slots=True)
 class AuditReport:
-    """The result of an audit, and the claim.
+    """The result of an audit, with the claim.
 
     Attributes:
         mechanism: its name.
-        settings: what was attacked, as plain values.
+        settings: the attacked settings, as plain values.
         result: the attack's lower bounds and the claim.
-        guarantee: of the noise that was attacked.
-        seen: which of the releases the attack looked at, where it was not one.
-        reduced: what of the configuration was left out, each with why the bound does not depend on it.
-        least: as in `SizeReport`, of the attack on neighbours.
-        size: of the noise by itself; None where it was not looked at.
-        curve_known: whether the power could be worked out.
+        guarantee: the guarantee of the attacked noise.
+        seen: which of several releases the attack used; empty for one release.
+        reduced: the parts of the configuration that were left out, each with the reason why the bound does not change.
+        least: as in `SizeReport`, for the attack on neighbours.
+        size: the result for the noise alone; None where it was not tested.
+        curve_known: whether the power could be computed.
     """
 
     mechanism: str
@@ -149,7 +149,7 @@ def require_runs(runs: int, false_alarm: float) -> None:
     """Refuse an impossible number of runs or rate of false alarms.
 
     Raises:
-        HushstreamError: names what was expected.
+        HushstreamError: a number out of range; the message states the range.
     """
     if not LEAST_RUNS <= runs <= MOST_RUNS or not 0 < false_alarm < 1:
         raise HushstreamError(

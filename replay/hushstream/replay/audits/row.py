@@ -15,7 +15,7 @@ Kind = Literal["mechanism", "counter", "release", "role", "attack"]
 Effort = Literal["quick", "full", "thorough"]
 
 Run = Callable[[int, float], AuditResult]
-"""Runs on each of two neighbours, and the false-alarm rate -> what was found."""
+"""(runs on each of two neighbours, false-alarm rate) -> the result."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,8 +23,8 @@ class Attacked:
     """A `Run` of one attack against its exact curves.
 
     Attributes:
-        attack: on the release.
-        claimed: what the release claims.
+        attack: the attack on the release.
+        claimed: the cost that the release claims.
         family: see `hushstream.privacy.audits.audit.audit_attack`.
     """
 
@@ -33,12 +33,12 @@ class Attacked:
     family: Family | None
 
     def __call__(self, runs: int, false_alarm: float) -> AuditResult:
-        """Run it."""
+        """Run the attack."""
         return audit_attack(self.attack, self.claimed, self.family, runs, false_alarm)
 
 
 HORIZON = 32
-"""Leaves that the counters of small deployments are attacked with."""
+"""How many leaves the attacked counters of small deployments have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +46,15 @@ class Audit:
     """An audit that can be run.
 
     Attributes:
-        name: stable, in the JSON and for ``--only``.
+        name: its name, which does not change; used in JSON and for ``--only``.
         kind: what is audited.
         about: the attack in a few words.
-        runs: releases on each neighbour that the quick version takes.
+        runs: releases on each neighbour in the quick version.
         run: the attack.
-        factor: so many times the runs in the full version; ten times that in the thorough one.
-        paper_claim: what a paper states for this release where that is not promised here: the attack must break it.
+        factor: the full version has this many times the runs; the thorough one ten times as many as the full one.
+        paper_claim: what a paper states for this release but the product does not promise: the attack must break it.
         subjects: what is attacked: plans of counters, configurations of releases, functions and objects that draw. A
-            test holds them against all that there are.
+            test compares them with all that exist.
     """
 
     name: str
@@ -67,7 +67,7 @@ class Audit:
     subjects: tuple[object, ...] = ()
 
     def __call__(self, effort: Effort, false_alarm: float) -> Row:
-        """Run it."""
+        """Run the audit."""
         factor = {"quick": 1, "full": self.factor, "thorough": 10 * self.factor}[effort]
         result = self.run(self.runs * factor, false_alarm)
         return Row(self.name, self.kind, self.about, self.paper_claim, result)
@@ -75,10 +75,10 @@ class Audit:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """An audit that is not made yet: tables of noise may take seconds.
+    """An audit that is made when needed, because tables of noise may take seconds.
 
     Attributes:
-        name: of the audit.
+        name: name of the audit.
         make: makes it.
     """
 
@@ -87,13 +87,13 @@ class Recipe:
 
 
 def made(audit: Audit) -> Recipe:
-    """Of an audit that was cheap to make."""
+    """The recipe of an audit that was made already."""
     return Recipe(audit.name, lambda: audit)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """An audit's name, kind, attack and paper claim, as in `Audit`, and its result: plain values."""
+    """An audit's name, kind, attack and paper claim, as in `Audit`, and its result, as plain values."""
 
     name: str
     kind: Kind
@@ -103,7 +103,7 @@ class Row:
 
     @property
     def paper_bound(self) -> float:
-        """Lower bound on epsilon at the delta of the paper's claim; 0 where there is none."""
+        """Lower bound on epsilon at the delta of the paper's claim; 0 where there is no such claim."""
         claim, result = self.paper_claim, self.result
         if claim is None:
             return 0.0
@@ -111,18 +111,18 @@ class Row:
 
     @property
     def claim_broken(self) -> bool | None:
-        """Whether the attack broke the paper's claim; None where there is none."""
+        """Whether the attack broke the paper's claim; None where there is no such claim."""
         claim = self.paper_claim
         return None if claim is None else self.paper_bound > epsilon_float(claim.epsilon_micro)
 
     @property
     def passed(self) -> bool:
-        """Every bound within what is promised here; and a paper's claim that is said to be broken, broken."""
+        """Whether every bound is within what is promised, and a paper's claim that must be broken is broken."""
         return self.result.passed and self.claim_broken is not False
 
     @property
     def verdict(self) -> str:
-        """For the table."""
+        """The verdict for the table."""
         if self.result.structure:
             return f"NOT INDEPENDENT: {self.result.structure}"
         if not self.result.passed:
@@ -152,7 +152,7 @@ class Row:
         }
 
     def cells(self) -> tuple[str, ...]:
-        """Name, claim, bounds, confidence, runs, verdict."""
+        """The cells of the table: name, claim, bounds, confidence, runs, verdict."""
         result = self.result
         calibrated = result.calibrated_lower_bound
         claim = result.claimed if self.paper_claim is None else self.paper_claim

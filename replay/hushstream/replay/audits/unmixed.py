@@ -1,16 +1,16 @@
-"""Computes the single draws of a counter's noise from its releases, as somebody who knows all leaves can.
+"""Computes the single draws of a counter's noise from its releases; this is possible where all leaves are known.
 
-Releases are A x + L z with known signs L (`Factorisation`), so with the content known L z is, too. Digit trees: one
-release brings one node after the other, and the pseudo-inverse of L gives each node's noise by itself, as it was
-drawn. Counters with Gaussian noise: with L L^T = C C^T and C lower triangular, C^-1 L z has independent entries of the
-variance of one draw, one for each release: what that release adds to all before it (its innovation).
+Releases are A x + L z with known factors L (`Factorisation`), so with known content L z is known. Digit trees: each
+release adds further nodes, and the pseudo-inverse of L gives the noise of each node as it was drawn. Counters with
+Gaussian noise: with L L^T = C C^T and C lower triangular, C^-1 L z has independent entries with the variance of one
+draw, one for each release: what that release adds to all before it (its innovation).
 
-What is solved for in floats is off by some 1e-16 of what went in, so a draw of exactly 0 comes out as a rounding whose
-sign follows from the machine's linear algebra. Signs are what `hushstream.privacy.audits.structure` tests: those of
-roundings agree for no reason of the noise. So draws return to the whole numbers that they are (`Unmixed.step`).
-Innovations are no whole numbers; they return to a grid that is far coarser than any rounding, and so fine that a value
-of it is 0 with probability below 1e-6. That a value is taken for 0 if it is small, whatever its sign, leaves the signs
-of the others as even as they were.
+Solving in floats has an error of about 1e-16 of the input, so a draw of exactly 0 comes out as a rounding error whose
+sign depends on the machine's linear algebra. `hushstream.privacy.audits.structure` tests signs, and the signs of
+rounding errors agree for reasons that have nothing to do with noise. So draws are rounded to the whole numbers that
+they are (`Unmixed.step`). Innovations are not whole numbers. They are rounded to a grid that is far coarser than any
+rounding error, and so fine that a value is rounded to 0 with probability below 1e-6. Rounding small values to 0,
+whatever their sign, leaves the signs of the others balanced.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from hushstream.schemas.errors import HushstreamError
 
 _SIZES = Family(lambda epsilon: laplace_pair(epsilon).power, lambda epsilon: epsilon, smallest=1 / 8)
 _COARSE = 1 << 10
-"""A lattice of so many steps to a scale is one still; all others here have more than 2^20."""
+"""A lattice with at least this many steps to a scale is fine enough; all others here have more than 2^20."""
 
 INNOVATION_STEPS = 1 << 20
-"""Steps of the grid to one deviation of an innovation."""
+"""How many steps of the grid one standard deviation of an innovation has."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unmixed:
-    """How a counter's draws follow from its first releases.
+    """The computation of a counter's draws from its first releases.
 
     Attributes:
-        solve: float64 (draws, leaves): from the noise of releases to draws, both in lattice units.
+        solve: float64 (draws, leaves): computes draws from the noise of releases, both in lattice units.
         holders: bool (draws, leaves): which draws hold which leaf.
-        law: of one draw's size in these units.
-        unit: for pure epsilon what is over epsilon in a draw's scale, else its deviation; in lattice units.
+        law: distribution of one draw's size in these units.
+        unit: for pure epsilon the numerator of a draw's scale over epsilon, else its deviation; in lattice units.
         step: draws are multiples of it, in lattice units.
-        spreads: float64 (leaves,): the noise of each release in these is no smaller in law than a draw.
+        spreads: float64 (leaves,): divided by these, the noise of each release is not smaller in law than a draw.
     """
 
     solve: NDArray[np.float64]
@@ -55,11 +55,11 @@ class Unmixed:
 
     @property
     def draws(self) -> int:
-        """How many there are."""
+        """How many draws there are."""
         return len(self.solve)
 
     def __call__(self, noise: NDArray[np.float64]) -> NDArray[np.float64]:
-        """From the noise of releases (leaves, ...) to draws (draws, ...), multiples of ``step`` over ``unit``."""
+        """Compute draws (draws, ...), multiples of ``step`` over ``unit``, from the noise of releases (leaves, ...)."""
         solved = np.tensordot(self.solve, noise, axes=1)
         return np.asarray(np.rint(solved / self.step) * (self.step / self.unit))
 
@@ -68,7 +68,7 @@ def unmixed(plan: Plan, leaves: int) -> Unmixed:
     """The draws behind the first ``leaves`` releases of a counter.
 
     Raises:
-        HushstreamError: a counter whose draws cannot be told apart.
+        HushstreamError: the single draws of this counter cannot be computed.
     """
     factors = plan.factorisation(leaves)
     if isinstance(plan.budget, Concentrated):
@@ -85,7 +85,7 @@ def unmixed(plan: Plan, leaves: int) -> Unmixed:
     if not isinstance(plan, NegativeDigitTree):
         raise HushstreamError(f"audit: expected a digit tree or Gaussian noise, got {plan.mechanism}")
     inverse = np.linalg.pinv(factors.left)
-    # At the end of the releases two nodes may have come together: those are left out.
+    # At the end of the releases two nodes may appear only as a sum; these are left out.
     alone = np.abs(inverse @ factors.left - np.eye(factors.left.shape[1])).max(axis=1) < 1e-6
     spread = plan.levels * plan.sensitivity
     spreads = np.full(leaves, float(spread))

@@ -23,7 +23,7 @@ STALL_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """One decisions record: when it was appended, and what it covers."""
+    """One decisions record: when it was appended, and which inputs it covers."""
 
     log_time_ms: int
     contexts: tuple[int, int]
@@ -31,20 +31,20 @@ class Folded:
     clicks: tuple[int, int]
     decided: int
     arms: bytes
-    """int32, one for each decision."""
+    """The decided arms: int32, one for each decision."""
     models: tuple[int, int] = (0, 0)
     """Offsets of the models that it adopts, low and high."""
     slots: int = 0
-    """Slots that left with it."""
+    """How many slots left with it."""
     size: int = 0
-    """Bytes of its value."""
+    """How many bytes its value has."""
     rows_size: int = 0
-    """Of these, those that it holds for each row: ids with their lengths, and columns."""
+    """How many of these bytes hold rows: ids with their lengths, and columns."""
 
 
 @dataclass(slots=True)
 class DecisionsTail:
-    """Follows one partition of a deployment's decisions, of which one worker is the only writer."""
+    """Reads one partition of a deployment's decisions, which only one worker writes."""
 
     settings: WorkerSettings
     partition: int = 0
@@ -53,11 +53,11 @@ class DecisionsTail:
     _offset: int = 0
 
     async def until(self, contexts: int, clicks: int, check: Callable[[], None]) -> None:
-        """Read on until both inputs were folded up to these offsets.
+        """Read until both inputs were folded up to these offsets.
 
         Args:
             contexts, clicks: the offsets.
-            check: called now and then; raises when there is nothing to wait for any more.
+            check: called now and then; it raises when waiting is useless.
 
         Raises:
             BenchFailed: nothing was folded for a minute.
@@ -80,11 +80,11 @@ class DecisionsTail:
                 self._offset = end
 
     def position(self, topic: str) -> int:
-        """Up to which offset of ``contexts`` or ``clicks`` the worker has folded."""
+        """The offset of ``contexts`` or ``clicks`` up to which the worker has folded."""
         return max((getattr(record, topic)[1] for record in self.records), default=0)
 
     def arms(self) -> list[int]:
-        """What was decided, in the order of the contexts."""
+        """The decided arms, in the order of the contexts."""
         found: list[int] = np.frombuffer(b"".join(record.arms for record in self.records), "<i4").tolist()
         return found
 
@@ -112,7 +112,7 @@ def _folded(log_time_ms: int, value: bytes) -> list[Folded]:
 
 @dataclass(frozen=True, slots=True)
 class Timed:
-    """Events that were folded between two moments of the log's clock (Unix time, ms)."""
+    """How many events were folded between two moments of the log's clock (Unix time, ms)."""
 
     begun_ms: int
     ended_ms: int
@@ -127,11 +127,11 @@ class Timed:
 def timed(records: Sequence[Folded], events_per_record: float) -> Timed:
     """Count the events that were folded between the first and the last append.
 
-    Events in records of the first log time are not counted: they were folded before the measured time began.
+    Events in records of the first log time are not counted, because they were folded before the measured time began.
 
     Args:
-        records: in log order.
-        events_per_record: events in an input record.
+        records: the decisions, in log order.
+        events_per_record: how many events an input record has.
 
     Raises:
         BenchFailed: everything was appended at once.

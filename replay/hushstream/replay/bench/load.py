@@ -16,7 +16,7 @@ from hushstream.schemas.columns import REWARD
 from hushstream.schemas.partitioning import partition_of
 
 REWARD_RATE = 0.2
-"""Probability that a decision is rewarded with 1; the others are rewarded with 0."""
+"""The probability that a decision is rewarded with 1; all others are rewarded with 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Load:
 
 
 def make_load(events: int, users: int, dimension: int, seed: int, home: int = 0, partitions: int = 1) -> Load:
-    """Random requests, from users drawn with equal chances among those whose ``home`` of ``partitions`` it is."""
+    """Make random requests, of users drawn uniformly among those whose partition is ``home`` of ``partitions``."""
     rng = np.random.default_rng(seed)
     everybody = (f"user-{number:04d}" for number in count())
     names = list(islice((name for name in everybody if partition_of(name, partitions) == home), users))
@@ -48,7 +48,7 @@ def make_load(events: int, users: int, dimension: int, seed: int, home: int = 0,
 
 
 def context_events(load: Load) -> list[bytes]:
-    """One record for each request."""
+    """Make one record for each request."""
     rows = zip(load.event_ids, load.users, load.contexts, strict=True)
     return [
         codec.encode("Context", {"event_id": event_id, "user": user, "context": context.tobytes()})
@@ -57,7 +57,7 @@ def context_events(load: Load) -> list[bytes]:
 
 
 def context_batches(load: Load, rows: int) -> list[bytes]:
-    """Columnar records of ``rows`` requests each (the last may be shorter)."""
+    """Make columnar records of ``rows`` requests each (the last may be shorter)."""
     return [
         encode_context_batch(part.event_ids, part.users, part.contexts)
         for part in (load.part(first, first + rows) for first in range(0, len(load), rows))
@@ -65,12 +65,12 @@ def context_batches(load: Load, rows: int) -> list[bytes]:
 
 
 def draw_rewards(count: int, seed: int) -> list[float]:
-    """Rewards of 0 and 1."""
+    """Draw rewards of 0 and 1."""
     return [float(reward) for reward in np.random.default_rng(seed).random(count) < REWARD_RATE]
 
 
 def reward_events(load: Load, arms: Sequence[int], rewards: Sequence[float]) -> list[bytes]:
-    """One record for the reward of each decision."""
+    """Make one record for the reward of each decision."""
     rows = zip(load.event_ids, load.users, arms, rewards, strict=True)
     return [
         codec.encode("Feedback", {"kind": "reward", "event_id": event_id, "user": user, "arm": arm, "reward": reward})
@@ -79,7 +79,7 @@ def reward_events(load: Load, arms: Sequence[int], rewards: Sequence[float]) -> 
 
 
 def reward_batches(load: Load, arms: Sequence[int], rewards: Sequence[float], rows: int) -> list[bytes]:
-    """Columnar records of ``rows`` rewards each (the last may be shorter)."""
+    """Make columnar records of ``rows`` rewards each (the last may be shorter)."""
     values = []
     for first in range(0, len(load), rows):
         part, cut = load.part(first, first + rows), slice(first, first + rows)

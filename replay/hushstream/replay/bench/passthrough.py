@@ -2,7 +2,7 @@
 
 python -m hushstream.replay.bench.passthrough BOOTSTRAP SOURCE TARGET DATADIR
 
-It has the settings that make Faust fast (uvloop, a linger, no web server, no sensor), and does no further work.
+It has the settings that make Faust fast (uvloop, a linger, no web server, no sensor), and does nothing else.
 """
 
 from __future__ import annotations

@@ -20,27 +20,27 @@ STOP_SECONDS = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A process of the benchmark, and where its output goes."""
+    """A process of the benchmark, and the file with its output."""
 
     name: str
     process: Process
     log: Path
 
     def check(self) -> None:
-        """Raise if it has ended.
+        """Raise if the process has ended.
 
         Raises:
-            BenchFailed: with the last line that it wrote.
+            BenchFailed: it has ended; the message has the last line that it wrote.
         """
         if self.process.returncode is not None:
             lines = self.log.read_text(errors="replace", encoding="utf-8").strip().splitlines() or ["it wrote nothing"]
             raise BenchFailed(f"{self.name} ended with code {self.process.returncode}: {lines[-1]}")
 
     def peak_memory_bytes(self) -> int:
-        """The most memory that it has held so far (VmHWM).
+        """The most memory that the process has used so far (VmHWM), in bytes.
 
         Raises:
-            BenchFailed: this system does not say.
+            BenchFailed: this system does not report it.
         """
         try:
             status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8").splitlines()
@@ -51,7 +51,7 @@ class Running:
 
 @asynccontextmanager
 async def started(name: str, arguments: Sequence[str], folder: Path, *, kill: bool = False) -> AsyncIterator[Running]:
-    """Run ``python ARGUMENTS`` for as long as the context is open; it ends by SIGTERM, or by SIGKILL if asked."""
+    """Run ``python ARGUMENTS`` while the context is open; then stop it by SIGTERM, or by SIGKILL if asked."""
     log = folder / f"{name}.log"
     # The same settings as in the container image.
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
@@ -66,7 +66,7 @@ async def started(name: str, arguments: Sequence[str], folder: Path, *, kill: bo
 
 
 async def _end(process: Process, kill: bool) -> None:
-    # A process that has ended meanwhile needs no signal.
+    # A process that has ended in the meantime needs no signal.
     with suppress(ProcessLookupError):
         if not kill:
             process.terminate()
@@ -79,14 +79,14 @@ async def _end(process: Process, kill: bool) -> None:
 
 @asynccontextmanager
 async def embedded_broker(folder: Path) -> AsyncIterator[str]:
-    """An embedded broker; gives its ``host:port``."""
+    """Start an embedded broker; yields its ``host:port``."""
     async with broker_process(folder) as (bootstrap, _):
         yield bootstrap
 
 
 @asynccontextmanager
 async def broker_process(folder: Path) -> AsyncIterator[tuple[str, Running]]:
-    """An embedded broker; gives its ``host:port``, and its process."""
+    """Start an embedded broker; yields its ``host:port``, and its process."""
     ready = folder / "broker.ready"
     arguments = ["-m", "hushstream.broker", "--port", "0", "--ready-file", str(ready)]
     async with started("broker", arguments, folder, kill=True) as broker:

@@ -1,4 +1,4 @@
-"""All benchmarks in one call, their file, and their table."""
+"""Runs all benchmarks, writes their file, and makes their table."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def run_bench(
         path: the file to write.
         subjects: some of `SUBJECTS`.
         rounds: repetitions; figures are medians over them.
-        progress: told what is being measured.
+        progress: called with what is being measured.
 
     Raises:
-        BenchFailed: a process of the stream ended, or stopped to go on.
+        BenchFailed: a process of the stream ended, or made no more progress.
     """
     rows: list[BenchRow] = []
     if "compute" in subjects:
@@ -43,7 +43,7 @@ def run_bench(
 
 
 def run_kafka_bench(bootstrap: str, path: Path, *, rounds: int, progress: Progress) -> list[BenchRow]:
-    """Measure the stream on a Kafka beside the embedded broker, and write the rows; otherwise as `run_bench`."""
+    """Measure the stream on a Kafka cluster and on the embedded broker; write the rows. Otherwise as `run_bench`."""
     rows: list[BenchRow] = []
     for study in studies().values():
         rows += [] if study.kafka_bench is None else study.kafka_bench(bootstrap, progress, rounds)
@@ -58,7 +58,7 @@ def write_bench(rows: Iterable[BenchRow], path: Path) -> None:
 
 
 def bench_table(rows: Sequence[BenchRow]) -> Table:
-    """The rows for a terminal."""
+    """Make a table of the rows for a terminal."""
     table = Table()
     for heading, justify in (("what", "left"), ("value", "right"), ("unit", "left"), ("target", "left"), ("", "left")):
         table.add_column(heading, justify=justify)  # type: ignore[arg-type] # rich wants its own literal

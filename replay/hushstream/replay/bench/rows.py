@@ -12,14 +12,14 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class BenchRow:
-    """A figure, and the target that it is held to, if there is one.
+    """A figure, and its target if it has one.
 
     Attributes:
         name: what was measured, with the size of the run.
         value: the figure, a median over rounds unless the name says otherwise.
-        unit: of ``value`` and of the number in ``target``.
-        target: in words ("at least 3.5"), or "" for a figure without one.
-        reached: whether the value meets the target; None without one.
+        unit: the unit of ``value`` and of the number in ``target``.
+        target: the target in words ("at least 3.5"), or "" for a figure without one.
+        reached: whether the value meets the target; None without a target.
     """
 
     name: str
@@ -30,17 +30,17 @@ class BenchRow:
 
 
 def figure(name: str, values: Sequence[float], unit: str) -> BenchRow:
-    """The median of some rounds, without a target."""
+    """A row with the median of some rounds, without a target."""
     return BenchRow(name, float(median(values)), unit)
 
 
 def at_least(name: str, values: Sequence[float], unit: str, bound: float) -> BenchRow:
-    """The median of some rounds, which should not lie below ``bound``."""
+    """A row with the median of some rounds, which should be at least ``bound``."""
     value = float(median(values))
     return BenchRow(name, value, unit, f"at least {bound:g}", value >= bound)
 
 
 def at_most(name: str, values: Sequence[float], unit: str, bound: float) -> BenchRow:
-    """The median of some rounds, which should not lie above ``bound``."""
+    """A row with the median of some rounds, which should be at most ``bound``."""
     value = float(median(values))
     return BenchRow(name, value, unit, f"at most {bound:g}", value <= bound)

@@ -24,14 +24,14 @@ _SLOTS = frozenset({"SlotReport", "SealedSlot"})
 
 @dataclass(frozen=True, slots=True)
 class Trail:
-    """What a run with one partition of each role left, all in log order.
+    """The records of a run with one partition of each role, all in log order.
 
     Attributes:
-        decisions: of the learner.
+        decisions: the learner's decisions.
         clicks_ms: the log time of every click.
         slots: offsets of the slots among the reports.
-        windows: up to which report each window reached (exclusive).
-        models: the offset of each model, and up to which crowd it reached (exclusive).
+        windows: the report that each window ends before.
+        models: the offset of each model, and the crowd that it ends before.
     """
 
     decisions: Sequence[Folded]
@@ -41,7 +41,7 @@ class Trail:
     models: Sequence[tuple[int, int]]
 
     def waits_ms(self) -> list[int]:
-        """From the last reward to the adopted model, for every model that was adopted and had a reward before it."""
+        """Times from the last reward to the adopted model, for every adopted model that had a reward before it."""
         sent = list(accumulate(record.slots for record in self.decisions))
         folded = list(accumulate((record.clicks[1] for record in self.decisions), max))
         adopted = list(accumulate((record.models[1] for record in self.decisions), max))
@@ -56,7 +56,7 @@ class Trail:
 
 
 async def read_trail(settings: WorkerSettings, decisions: Sequence[Folded]) -> Trail:
-    """Read the logs of a run, as far as they go now."""
+    """Read the logs of a run up to their present ends."""
     async with LogReader(settings) as reader:
         clicks = await _all(reader, "clicks")
         reports = await _all(reader, "reports")
@@ -79,6 +79,6 @@ async def _all(reader: LogReader, topic: str) -> list[InputRecord]:
 
 
 def _highs(journal: Sequence[InputRecord], name: str) -> list[tuple[int, int]]:
-    """(offset, end of its input) of every record of a journal with this name; the genesis has none."""
+    """(offset, end of its input) of every record of a journal with this name; the genesis record is left out."""
     decoded = [(record.offset, *codec.decode(record.value)) for record in journal]
     return [(offset, fields["head"]["inputs"][0]["high"]) for offset, found, fields in decoded if found == name]

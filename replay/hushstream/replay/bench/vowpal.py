@@ -1,4 +1,4 @@
-"""The baseline of the gateway benchmark: Vowpal Wabbit behind aiohttp, in one process, as a team may write it in a day.
+"""The baseline of the gateway benchmark: Vowpal Wabbit behind aiohttp in one process, as a team may write it in a day.
 
 It answers the same call as a gateway, ``POST /v1/decide``, with the same number of arms and features, and learns from
 ``POST /v1/reward``. It has no log, no durability and no privacy, and forgets everything when it ends. The benchmark
@@ -21,7 +21,7 @@ EXPLORED = 0.05
 
 
 def is_installed() -> bool:
-    """Whether the package is there."""
+    """Whether the package is installed."""
     return find_spec("vowpalwabbit") is not None
 
 
@@ -36,7 +36,7 @@ class Policy:
         self._asked: dict[str, tuple[str, int, float]] = {}
 
     def decide(self, event_id: str, context: list[float]) -> tuple[int, float]:
-        """The arm for a context and the chance with which it was drawn."""
+        """The arm for a context, and the probability with which it was drawn."""
         features = " ".join(f"{place}:{value:.6g}" for place, value in enumerate(context))
         chances = self._workspace.predict(f"| {features}")
         (arm,) = self._draws.choices(range(len(chances)), chances)
@@ -44,13 +44,13 @@ class Policy:
         return arm, chances[arm]
 
     def reward(self, event_id: str, reward: float) -> None:
-        """Learn from what a decision was rewarded with; arms are numbered from 1 there, and costs are learned."""
+        """Learn from a decision's reward; Vowpal Wabbit numbers arms from 1, and learns costs."""
         features, arm, chance = self._asked.pop(event_id)
         self._workspace.learn(f"{arm + 1}:{-reward}:{chance} | {features}")
 
 
 def application(policy: Policy) -> web.Application:
-    """Both calls over a policy."""
+    """The web application with both calls of a policy."""
 
     async def decide(request: web.Request) -> web.Response:
         asked = await request.json()
@@ -69,7 +69,7 @@ def application(policy: Policy) -> web.Application:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Serve on loopback until it is stopped; returns the exit code."""
+    """Serve on loopback until the process is stopped; returns the exit code."""
     parser = argparse.ArgumentParser(description="Vowpal Wabbit behind aiohttp, as a yardstick of the gateway.")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--arms", type=int, required=True)

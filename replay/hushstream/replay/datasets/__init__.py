@@ -1,1 +1,1 @@
-"""The datasets that can be named: where they come from, how they are checked and fetched, what is in them."""
+"""The datasets that have names: where they come from, how they are fetched and checked, and what they contain."""

@@ -1,4 +1,4 @@
-"""What a dataset is."""
+"""The description of a dataset and its files."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Summary = Mapping[str, int | float | str]
 
 
 class DatasetError(HushstreamError):
-    """A dataset is unknown, is not where it was looked for, or is not what its publisher released."""
+    """A dataset is unknown, is not at the place where it was searched, or differs from what its publisher released."""
 
 
 class AbsentDatasetError(DatasetError):
-    """A dataset's files are not where they were looked for."""
+    """The files of a dataset are not at the place where they were searched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +25,10 @@ class DatasetFile:
     """One file of a dataset.
 
     Attributes:
-        path: where it lies within the dataset's folder, with forward slashes.
-        sha256: checksum of its bytes, in hexadecimal; None where none is known: the file is taken as it comes.
+        path: its place within the dataset's folder, with forward slashes.
+        sha256: checksum of its bytes, in hexadecimal; None where none is known, and the file is not checked.
         size_bytes: its length; None where it is not known.
-        url: where the publisher offers it as a file of its own, or None.
+        url: address of the file alone at the publisher, or None.
         member: its name within the publisher's archive, or None.
     """
 
@@ -41,7 +41,7 @@ class DatasetFile:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A dataset by name: what it is, whose it is, and how to get and check its files.
+    """A dataset: its name, its licence, and how to get and check its files.
 
     Attributes:
         name: how it is asked for.
@@ -73,7 +73,7 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class SummaryBy:
-    """A summary by a function that is imported when it is called: what reads a dataset asks where it lies."""
+    """A summary by a function that is imported when it is called, because readers of datasets import this module."""
 
     place: str
     """``module:function``."""
@@ -86,7 +86,7 @@ class SummaryBy:
 
 
 def simulated_dataset(name: str, description: str, summarise: Callable[[Path], Summary], page: str = "") -> Dataset:
-    """A dataset without files, which its world makes; attributes as of `Dataset`."""
+    """A dataset without files, which a world simulates; attributes as of `Dataset`."""
     return Dataset(
         name=name,
         description=description,

@@ -1,8 +1,8 @@
 """Downloads a dataset, or copies it from a local folder: resumable, checked, and complete or not at all.
 
-A download grows in a file ending in ``.part``; a connection that drops is taken up again from its end with a
-Range request, now or at the next call. A server that ignores Range is read from the start. Nothing is put in
-place before its checksum has been compared, and a file with a wrong one is removed.
+A download grows in a file ending in ``.part``. If a connection is lost, the download is resumed from the end of that
+file with a Range request, now or at the next call. If a server ignores Range, the file is loaded from the start. A file
+is put in its place only after its checksum was compared, and a file with a wrong checksum is removed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _RANGE_NOT_SATISFIABLE = 416
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """How patiently to download.
+    """How many attempts a download makes, and how long it waits.
 
     Attributes:
         attempts: connections tried for one file, in one call.

@@ -1,1 +1,1 @@
-"""A small web shop over a gateway: simulated visitors teach it, and one clicks beside them in a browser."""
+"""A small web shop behind a gateway: simulated visitors teach it, and a person can visit it in a browser."""

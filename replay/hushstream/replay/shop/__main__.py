@@ -1,8 +1,8 @@
-"""``python -m hushstream.replay.shop``: broker, workers, gateway, visitors and the page, until Ctrl-C.
+"""``python -m hushstream.replay.shop``: runs broker, workers, gateway, visitors and the page, until Ctrl-C.
 
-With ``--devices`` visitors keep everything on their own devices, and the page does (`hushstream.replay.shop.devices`).
-With ``--seeds`` nothing is opened: each seed's visitors come to a rehearsal, and what they bought is printed. With
-``--stock-changes`` an item comes and one goes while they do, and what was published is verified.
+With ``--devices`` visitors and the page keep all data on their own devices (`hushstream.replay.shop.devices`). With
+``--seeds`` no page is served: the visitors of each seed are simulated, and their purchases are printed. With
+``--stock-changes`` an item is added and one withdrawn meanwhile, and everything published is verified.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ _SHELF_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Shop:
-    """A shop that runs.
+    """A running shop.
 
     Attributes:
         gateway: the address of its gateway.
         items: its catalogue.
-        calls: a session for visitors.
-        alive: for ever; raises when a process ends by itself.
+        calls: an HTTP session for visitors.
+        alive: never ends; raises when a process ends by itself.
     """
 
     gateway: str
@@ -65,12 +65,12 @@ class Shop:
 
 @contextlib.asynccontextmanager
 async def opened(folder: Path, port: int, origin: str | None) -> AsyncIterator[Shop]:
-    """Broker, workers and gateway as processes of their own, with the stock on the shelf, while the context is open.
+    """Run broker, workers and gateway as processes, with the first items on offer, while the context is open.
 
     Args:
-        folder: an empty one, for the deployment and the logs of its processes.
-        port: of the gateway.
-        origin: of the page that may ask it; None for none.
+        folder: an empty folder for the deployment and the logs of its processes.
+        port: port of the gateway.
+        origin: origin of the page that may call the gateway; None for no page.
 
     Raises:
         HushstreamError: a process does not start.
@@ -91,7 +91,7 @@ async def opened(folder: Path, port: int, origin: str | None) -> AsyncIterator[S
 
 
 def _configuration(folder: Path, name: str) -> Any:
-    """One that ships, copied into a deployment's folder."""
+    """Copy a configuration that comes with hushstream into a deployment's folder."""
     (folder / name).write_bytes((files(__package__) / name).read_bytes())
     return read_config(folder / name)
 
@@ -100,15 +100,15 @@ def _configuration(folder: Path, name: str) -> Any:
 async def opened_for_devices(
     folder: Path, port: int, origin: str
 ) -> AsyncIterator[tuple[str, Coroutine[Any, Any, None]]]:
-    """Broker, shuffler, aggregator and a gateway for devices, while the context is open.
+    """Run broker, shuffler, aggregator and a gateway for devices, while the context is open.
 
     Args:
-        folder: an empty one, for the deployment and the logs of its processes.
-        port: of the gateway.
-        origin: of the page that may ask it.
+        folder: an empty folder for the deployment and the logs of its processes.
+        port: port of the gateway.
+        origin: origin of the page that may call the gateway.
 
     Returns:
-        The gateway's address, and what raises when a process ends by itself.
+        The gateway's address, and a coroutine that raises when a process ends by itself.
 
     Raises:
         HushstreamError: a process does not start.
@@ -118,7 +118,7 @@ async def opened_for_devices(
     system = prepare(folder, _configuration(folder, "devices.yaml"), keys=KeySource(folder / KEYS))
     generate_keys(folder / KEYS, set(key_names(system.roles)) - set(published))
     session = StreamSession(system, StreamPlace(folder, None, None))
-    # All visitors of this machine come from one address.
+    # All visitors on this machine have the same address.
     devices = {"slots_per_hour": 1e9, "slots_burst": 1_000_000, "looks_per_minute": 1e6, "relay_seconds": 0.2}
     async with session, _gateway(folder, session.bootstrap, port, origin, devices=devices) as running:
         alive = _watched(session, running)
@@ -151,7 +151,7 @@ async def _gateway(
 
 
 async def _alive(session: StreamSession, gateway: Running, items: Items) -> None:
-    """Look after the processes, and read what others change of the catalogue."""
+    """Watch the processes, and read what others change in the catalogue."""
 
     async def look() -> None:
         while True:
@@ -164,10 +164,10 @@ async def _alive(session: StreamSession, gateway: Running, items: Items) -> None
 
 @contextlib.asynccontextmanager
 async def _serving(application: web.Application, port: int) -> AsyncIterator[str]:
-    """Serve on loopback; gives the origin.
+    """Serve on loopback; yields the origin.
 
     Raises:
-        HushstreamError: the port cannot be had.
+        HushstreamError: the port is taken.
     """
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
@@ -182,13 +182,13 @@ async def _serving(application: web.Application, port: int) -> AsyncIterator[str
 
 
 async def serve(folder: Path, port: int, visitors: int, seed: int) -> None:
-    """Run with a page until SIGINT or SIGTERM.
+    """Run the shop with its page until SIGINT or SIGTERM.
 
     Args:
-        folder: an empty one, for the deployment and the logs of its processes.
-        port: of the page; 0 for any.
-        visitors: how many are simulated.
-        seed: of their kinds and purchases.
+        folder: an empty folder for the deployment and the logs of its processes.
+        port: port of the page; 0: any free port.
+        visitors: how many visitors are simulated.
+        seed: seed of their kinds and purchases.
 
     Raises:
         HushstreamError: a port is taken, or a process ended by itself.
@@ -201,14 +201,14 @@ async def serve(folder: Path, port: int, visitors: int, seed: int) -> None:
 
 
 async def serve_devices(folder: Path, port: int, visitors: int, seed: int, package: Path) -> None:
-    """`serve`, where all visitors keep everything on their own devices.
+    """As `serve`, where all visitors keep their data on their own devices.
 
     Args:
-        folder, port, visitors, seed: as there.
-        package: the folder of `@hushstream/edge`, built.
+        folder, port, visitors, seed: see `serve`.
+        package: folder of the built package `@hushstream/edge`.
 
     Raises:
-        HushstreamError: as there; or the package is not built.
+        HushstreamError: as in `serve`; or the package is not built.
     """
     ended = _asked_to_end()
     front, gateway_port = DeviceStorefront(package), free_port()
@@ -235,7 +235,7 @@ async def _come_with_devices(traffic: DeviceTraffic, everybody: Sequence[taste.V
 
 
 def _asked_to_end() -> asyncio.Event:
-    """Set by SIGINT and SIGTERM."""
+    """An event that SIGINT and SIGTERM set."""
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
@@ -252,7 +252,7 @@ async def _trade(folder: Path, port: int, origin: str, front: Storefront, visito
 
 
 async def _come(traffic: Traffic) -> None:
-    """All visitors, and then whoever clicks on the page."""
+    """Run all visitors, then serve whoever uses the page."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     await traffic.run()
@@ -266,7 +266,7 @@ def _tallied(tally: Tally) -> str:
 
 
 async def _until(first: Coroutine[Any, Any, Any], *others: Coroutine[Any, Any, Any]) -> None:
-    """Run all until one ends; what it raises is raised."""
+    """Run all coroutines until one ends; raise what it raises."""
     tasks = [asyncio.create_task(one) for one in (first, *others)]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -302,7 +302,7 @@ def _measure(visitors: int, seeds: int, stock_changes: bool) -> int:
 
 
 def _counted(found: Verified) -> str:
-    """How many records are what."""
+    """How many records have each status, in words."""
     return ", ".join(f"{count} {status}" for status, count in found.totals.items() if count)
 
 

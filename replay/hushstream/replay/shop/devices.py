@@ -1,6 +1,7 @@
-"""The shop whose visitors keep everything on their own devices: simulated ones, and the page of one more.
+"""The shop whose visitors keep all data on their own devices: simulated devices, and the page of one more.
 
-A simulated visitor is a device of Python's, with a life of three visits: it hands in one slot, when its agreement says.
+A simulated visitor is a Python device with a life of three visits. It sends one slot, at the time that its agreement
+sets.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ _OK = 200
 
 
 class DeviceTraffic:
-    """Simulated visitors, each with a device of their own."""
+    """Simulated visitors, each with a device."""
 
     def __init__(self, session: aiohttp.ClientSession, gateway: str, agreement: Agreement, seed: int) -> None:
-        """Over an HTTP session without cookies; nobody has come yet."""
+        """Use an HTTP session without cookies; no visitor has come yet."""
         self.tally = Tally()
         self.handed_in = 0
         self._session, self._gateway, self._agreement = session, gateway, agreement
@@ -50,10 +51,10 @@ class DeviceTraffic:
         self._numbers = itertools.count()
 
     async def run(self, visitors: Sequence[taste.Visitor]) -> None:
-        """Until all have come, and their slots were handed in.
+        """Run until all visitors have come and their slots were sent.
 
         Raises:
-            HushstreamError: the gateway refuses a slot.
+            HushstreamError: the gateway refused a slot.
         """
         each_round = max(1, round(VISITS_PER_SECOND * _ROUND_SECONDS / VISITS))
         waiting = list(reversed(visitors))
@@ -66,7 +67,7 @@ class DeviceTraffic:
             await asyncio.sleep(max(0.0, _ROUND_SECONDS - (time.monotonic() - began)))
 
     def _live(self, one: taste.Visitor) -> None:
-        """All visits of one visitor, on their device."""
+        """Play all visits of one visitor on their device."""
         device, now_ms = Device.begun(self._agreement, secrets.token_bytes), _now_ms()
         if self._model is not None:
             device.take(self._model, now_ms)
@@ -99,7 +100,7 @@ class DeviceTraffic:
             self.handed_in += 1
 
     async def _fetch_model(self) -> None:
-        """The newest model, once for all: everybody gets the same bytes."""
+        """Fetch the newest model once for all devices, since all get the same bytes."""
         async with self._session.get(f"{self._gateway}/v1/model", headers={"If-None-Match": self._tag}) as answer:
             if answer.status == _OK:
                 self._model, self._tag = await answer.read(), answer.headers["ETag"]
@@ -107,11 +108,11 @@ class DeviceTraffic:
 
 @dataclass(slots=True)
 class DeviceStorefront:
-    """What the page of a device needs: itself, the package, the agreement and the names of the goods.
+    """What the page of a device needs: its files, the package, the agreement and the names of the goods.
 
     Attributes:
-        package: the folder of the built package.
-        agreement: as it is shipped; None until the shop is open.
+        package: folder of the built package.
+        agreement: the agreement as a file; None until the shop is open.
     """
 
     package: Path
@@ -139,7 +140,7 @@ class DeviceStorefront:
         }
 
     def application(self, gateway: str) -> web.Application:
-        """The page, which may ask a gateway of devices."""
+        """The web application of the page, which may call a gateway for devices."""
         policy = f"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self' {gateway}"
         headers = {"Content-Security-Policy": policy, "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
 
@@ -162,7 +163,7 @@ class DeviceStorefront:
 
 
 async def until_agreed(session: aiohttp.ClientSession, gateway: str) -> bytes:
-    """The agreement, once the gateway answers; who runs it looks after its process."""
+    """Wait for the gateway and return the agreement; the caller watches the gateway's process."""
     while True:
         with contextlib.suppress(aiohttp.ClientConnectionError):
             async with session.get(f"{gateway}/v1/agreement") as answer:

@@ -1,6 +1,6 @@
 """Simulates what the visitors of a seed buy: the shop's deployment in this process, without broker and gateway.
 
-Log time is that of so many visits a second, whatever the machine takes.
+Log time runs as if there were a fixed number of visits a second, however fast the machine is.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from hushstream.schemas.errors import HushstreamError
 VISITS_PER_SECOND = 400
 _AT_ONCE = BATCH * BATCHES_AT_ONCE
 _LAST_BINS = 10
-"""Whether the model pays is seen in the last so many points of the curve."""
+"""The last points of the curve, which show whether the model pays."""
 
 
 class Rehearsal:
-    """One deployment, and everybody who comes."""
+    """One deployment, and all its visitors."""
 
     def __init__(self, folder: Path, seed: int) -> None:
-        """Nobody has come yet.
+        """Begin with no visitors.
 
         Args:
-            folder: an empty one, for what is prepared.
-            seed: of visitors and purchases, and of the noise: nothing here is private.
+            folder: an empty folder for the prepared deployment.
+            seed: seed of visitors, purchases and noise: nothing here is private.
         """
         with as_file(files(__package__) / "shop.yaml") as source:
             self.system = prepare(folder, read_config(source))
@@ -53,10 +53,10 @@ class Rehearsal:
         self.tally = Tally()
 
     async def play(self, visitors: int, stock_changes: bool = False) -> None:
-        """So many visitors come, as many at once as in the shop.
+        """Play visitors, with as many at the same time as in the shop.
 
         Args:
-            visitors: how many.
+            visitors: how many visitors come.
             stock_changes: whether an item is added after a third of them, and one withdrawn after two thirds.
         """
         everybody = taste.visitors(visitors, self._draws)
@@ -74,11 +74,11 @@ class Rehearsal:
                     await asyncio.gather(*(self._visit(client, one, visit) for one in group))
 
     def logs(self) -> LogCopy:
-        """All topics as they are now."""
+        """A copy of all topics in their present state."""
         return LogCopy.of(self._records)
 
     def verified(self) -> Verified:
-        """Everything that was published, recomputed."""
+        """Recompute everything that was published."""
         return verify(self.logs(), self.system, self._keys)
 
     async def _visit(self, client: Client, one: taste.Visitor, visit: int) -> None:
@@ -97,14 +97,14 @@ class Rehearsal:
 
 
 def share(visits: int, bought: int) -> float:
-    """Of visits that ended with a purchase; 0 of none."""
+    """The share of visits that ended with a purchase; 0 without visits."""
     return bought / max(visits, 1)
 
 
 def pays(tally: Tally) -> bool:
     """Whether visitors bought more at the end than while each learned alone, by two standard errors.
 
-    Of shops in which nothing is learned 2.3 % seem to pay.
+    In 2.3 % of the shops in which nothing is learned this is true by chance.
     """
     visits, bought = map(sum, zip(*tally.bins[-_LAST_BINS:], strict=True))
     after, alone = share(visits, bought), share(*tally.alone)

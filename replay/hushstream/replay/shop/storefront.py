@@ -1,4 +1,4 @@
-"""The page of the shop: shows visitors and the shelf, and changes the shelf."""
+"""The page of the shop: it shows visitors and the items on offer, and changes the items."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _PAGES = {
 
 @dataclass(frozen=True, slots=True)
 class _Open:
-    """What an open shop has.
+    """The parts of an open shop.
 
     Attributes:
         items: the catalogue.
         traffic: its visitors.
-        gateway: where it is.
+        gateway: address of its gateway.
     """
 
     items: Items
@@ -38,19 +38,19 @@ class _Open:
 
 
 class Storefront:
-    """What the page shows, and what it may change."""
+    """The state that the page shows, and the changes that it may make."""
 
     def __init__(self, visitors: int) -> None:
-        """Closed; it is to have so many visitors."""
+        """Begin closed, with the number of visitors that will come."""
         self._visits = visitors * VISITS
         self._open: _Open | None = None
 
     def open(self, items: Items, traffic: Traffic, gateway: str) -> None:
-        """From now on visitors come."""
+        """Open the shop: visitors come from now on."""
         self._open = _Open(items, traffic, gateway)
 
     def state(self) -> dict[str, Any]:
-        """Plain values."""
+        """The state as plain values."""
         if self._open is None:
             return {"open": False}
         tally = self._open.traffic.tally
@@ -72,10 +72,10 @@ class Storefront:
         }
 
     async def change(self, call: str, asked: Any) -> None:
-        """Offer an item, or withdraw one, as the page asks.
+        """Add an item, or withdraw one, as the page asks.
 
         Raises:
-            HushstreamError: the shop is closed, or the change does not count.
+            HushstreamError: the shop is closed, or the change is refused.
         """
         match call, asked:
             case _ if self._open is None:
@@ -89,7 +89,7 @@ class Storefront:
                 raise HushstreamError("expected add with title, country and age, or withdraw with item; got another")
 
     def application(self, gateway: str) -> web.Application:
-        """The page, the state as JSON, and changes of the shelf; the page may ask a gateway."""
+        """The web application: the page, the state as JSON, and changes of items; the page may call a gateway."""
         policy = f"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self' {gateway}"
         headers = {"Content-Security-Policy": policy, "Cache-Control": "no-store"}
 
@@ -97,7 +97,7 @@ class Storefront:
             return web.json_response(self.state(), headers=headers)
 
         async def change(request: web.Request) -> web.Response:
-            # Pages of other origins cannot send this type without being asked first, which nothing here answers.
+            # For pages of other origins a browser sends this type only after a preflight, which is not answered.
             if request.content_type != "application/json":
                 raise web.HTTPUnsupportedMediaType
             try:

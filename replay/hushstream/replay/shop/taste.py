@@ -21,17 +21,17 @@ STOCK = (
     Item("ski-wax", "Ski wax", {"country": "se", "age": "young"}),
     Item("wool-blanket", "Wool blanket", {"country": "se", "age": "old"}),
 )
-"""What the shop opens with: each kind of visitor has one favourite."""
+"""The items of a new shop: each kind of visitor has one favourite."""
 
 NOVELTY = Item("waffle-iron", "Waffle iron", {"country": "de", "age": "old"})
-"""What may come later: an old German has two favourites then."""
+"""An item that may be added later: an old German visitor then has two favourites."""
 
 _SELDOM, _LIKED = 0.05, 0.35
 
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Somebody who comes some times."""
+    """A visitor, who comes several times."""
 
     name: str
     country: str
@@ -39,31 +39,31 @@ class Visitor:
 
     @property
     def context(self) -> dict[str, str]:
-        """What the shop knows of a visit."""
+        """The context of a visit: what the shop knows about the visitor."""
         return {"country": self.country, "age": self.age}
 
     def chance(self, made_for: Mapping[str, Any]) -> float:
-        """With which probability an item of these features is bought when it is shown."""
+        """The probability that an item with these features is bought when it is shown."""
         liked = sum(bool(made_for.get(name) == value) for name, value in self.context.items())
         return _SELDOM + _LIKED * liked
 
 
 KINDS = tuple(Visitor("", country, age) for country, age in product(COUNTRIES, AGES))
-"""One of each kind; visitors are as often of one as of another."""
+"""One visitor of each kind; all kinds are equally frequent."""
 
 
 def visitors(count: int, draws: random.Random) -> list[Visitor]:
-    """So many visitors of all kinds."""
+    """Draw ``count`` visitors of random kinds."""
     return [Visitor(f"visitor-{number}", draws.choice(COUNTRIES), draws.choice(AGES)) for number in range(count)]
 
 
 def blind_chance(goods: Iterable[Mapping[str, Any]]) -> float:
-    """How often an item that is picked blindly among those of these features is bought; 0 of none."""
+    """The probability that an item picked at random among items with these features is bought; 0 without items."""
     found = [kind.chance(one) for one in goods for kind in KINDS]
     return sum(found) / len(found) if found else 0.0
 
 
 def best_chance(goods: Iterable[Mapping[str, Any]]) -> float:
-    """How often everybody's favourite among items of these features is bought; 0 of none."""
+    """The probability that each visitor's favourite among items with these features is bought; 0 without items."""
     each = list(goods)
     return sum(max(map(kind.chance, each)) for kind in KINDS) / len(KINDS) if each else 0.0

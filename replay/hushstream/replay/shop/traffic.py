@@ -1,4 +1,4 @@
-"""Simulated visitors: they ask a gateway over HTTP, as fast as it answers up to a pace, and buy by their taste."""
+"""Simulated visitors: they call a gateway over HTTP, at most at a fixed pace, and buy by their taste."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ VISITS = 3
 BATCH = 64
 BATCHES_AT_ONCE = 4
 VISITS_PER_SECOND = 600
-"""At most. A slot leaves 10 s after its visits: those who come within that time teach nobody."""
+"""The most visits a second. A slot leaves 10 s after its visits, so visitors within that time teach nobody."""
 BIN_VISITS = 1000
-"""A point of the curve."""
+"""How many visits a point of the curve has."""
 START_SECONDS = 120.0
 _AGAIN_SECONDS = 0.2
 _BUSY = frozenset({429, 503})
 
 
 class GatewayRefused(HushstreamError):
-    """The gateway refused what the visitors ask."""
+    """The gateway refused a request of the visitors."""
 
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the visits so far.
+    """The outcomes of the visits so far.
 
     Attributes:
-        bins: visits and purchases, `BIN_VISITS` visits at a time.
-        alone: visits and purchases of those whom no model answered yet.
-        version: of the newest model that an answer was given by.
+        bins: visits and purchases, for each `BIN_VISITS` visits.
+        alone: visits and purchases of visitors who were not yet answered by a model.
+        version: the newest version of the model that gave an answer.
     """
 
     bins: list[list[int]] = field(default_factory=lambda: [[0, 0]])
@@ -45,11 +45,11 @@ class Tally:
 
     @property
     def visits(self) -> int:
-        """All so far."""
+        """How many visits there were so far."""
         return sum(visits for visits, _ in self.bins)
 
     def note(self, bought: bool, version: int) -> None:
-        """A visit has ended."""
+        """Count a visit that has ended."""
         if self.bins[-1][0] >= BIN_VISITS:
             self.bins.append([0, 0])
         for counted in (self.bins[-1], *([] if version else [self.alone])):
@@ -59,24 +59,24 @@ class Tally:
 
 
 class Traffic:
-    """Sends visitors."""
+    """Plays the visitors."""
 
     def __init__(self, session: aiohttp.ClientSession, gateway: str, visitors: Sequence[Visitor], seed: int) -> None:
-        """Over an HTTP session; nobody has come yet."""
+        """Use an HTTP session; no visitor has come yet."""
         self.tally = Tally()
         self.goods: dict[str, Mapping[str, Any]] = {}
-        """Every item that was ever seen on offer, by its id: what it is made for."""
+        """The features of every item that was ever seen on offer, by its id."""
         self._session, self._gateway = session, gateway
         self._waiting = _batches(visitors)
         self._draws = random.Random(seed)
         self._next_seconds = 0.0
-        """When the next visits are due, by the clock of the loop."""
+        """When the next visits are due, on the event loop's clock."""
 
     async def run(self) -> None:
-        """Until all have come.
+        """Run until all visitors have come.
 
         Raises:
-            GatewayRefused: a request is one that it does not take.
+            GatewayRefused: the gateway does not accept a request.
         """
         await asyncio.gather(*(self._take_turns() for _ in range(BATCHES_AT_ONCE)))
 
@@ -93,7 +93,7 @@ class Traffic:
 
     async def _visit(self, batch: Sequence[Visitor], visit: int) -> None:
         await self._keep_pace(len(batch))
-        # Without a baseline: visitors ask again until a learner answers.
+        # Requests have no baseline: visitors ask again until a learner answers.
         asked = [{"event_id": f"{one.name}-{visit}", "user": one.name, "context": one.context} for one in batch]
         answers = await self._post("decide", asked)
         await self._post("shown", [{"event_id": answer["event_id"]} for answer in answers])
@@ -107,16 +107,16 @@ class Traffic:
             await self._post("reward", bought)
 
     async def _made_for(self, item: str) -> Mapping[str, Any]:
-        """For whom an item is: its public features, as everybody sees them."""
+        """The public features of an item, which say for whom it is."""
         if item not in self.goods:
             async with self._session.get(f"{self._gateway}/v1/items") as response:
                 found = await response.json()
             self.goods.update((one["item"], one["features"]) for one in found["items"])
-        # One that was withdrawn before anybody saw it on offer is bought as seldom as one made for nobody.
+        # An item that was withdrawn before it was seen on offer is bought as rarely as one made for nobody.
         return self.goods.setdefault(item, {})
 
     async def _post(self, call: str, requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The answers to requests; those that may be tried again are, under their own event ids."""
+        """The answers to requests; requests that may be tried again are repeated with their event ids."""
         answers: dict[str, dict[str, Any]] = {}
         left = list(requests)
         while left:
@@ -146,7 +146,7 @@ async def until_a_learner_answers(session: aiohttp.ClientSession, gateway: str) 
     """Wait for the gateway, and for a learner behind it.
 
     Raises:
-        GatewayRefused: nobody answers for long.
+        GatewayRefused: no learner answered for long.
     """
     asked = {"event_id": "first", "user": "shopkeeper", "context": KINDS[0].context}
     try:
@@ -157,7 +157,7 @@ async def until_a_learner_answers(session: aiohttp.ClientSession, gateway: str) 
                         if response.status == 200:
                             return
                 except aiohttp.ClientConnectionError:
-                    pass  # It does not listen yet.
+                    pass  # It is not listening yet.
                 await asyncio.sleep(_AGAIN_SECONDS)
     except TimeoutError:
         raise GatewayRefused(f"expected an answer within {START_SECONDS:g} s, got none") from None

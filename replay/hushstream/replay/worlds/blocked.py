@@ -1,4 +1,4 @@
-"""A world asked in blocks: thousands of users act one by one, and each asks for one context at a time."""
+"""A world that is asked in blocks: thousands of users act one by one, and each asks for one context at a time."""
 
 from __future__ import annotations
 
@@ -16,25 +16,24 @@ KEPT_BLOCKS = 64
 
 
 class BlockedWorld:
-    """Answers for single users out of blocks of users that are computed at once.
+    """Answers for single users from blocks of users that are computed together.
 
-    A world's values depend on seed, user, round and arm alone, so it does not matter in which order they are
-    asked for.
+    A world's values depend only on seed, user, round and arm, so the order in which they are asked for does not matter.
     """
 
     def __init__(self, world: World) -> None:
-        """Wrap a world; keeps `KEPT_BLOCKS` blocks of `BLOCK_USERS` users and one round each."""
+        """Wrap a world; keep `KEPT_BLOCKS` blocks of `BLOCK_USERS` users and one round each."""
         self._world = world
         self._blocks: OrderedDict[tuple[int, int], _Block] = OrderedDict()
 
     def context(self, user: int, round_index: int) -> NDArray[np.float32] | Mapping[str, Any]:
-        """The context of one user in one round, (d,) float32; or values by name, where features have names."""
+        """The context of one user in one round: (d,) float32, or values by name where features have names."""
         block, row = self._find(user, round_index)
         context: NDArray[np.float32] | Mapping[str, Any] = block.contexts[row]
         return context
 
     def reward(self, user: int, round_index: int, arm: int) -> float:
-        """What that user gives for an arm in that round, in [0, 1]."""
+        """The reward of that user for an arm in that round, in [0, 1]."""
         block, row = self._find(user, round_index)
         return block.reward(row, arm)
 
@@ -68,7 +67,7 @@ class _Block:
 
     def reward(self, row: int, arm: int) -> float:
         if self._masks is not None:
-            # A world may refuse arms that are not eligible for a neighbour in the block.
+            # A world may refuse an arm that is not eligible for another user of the block, so only this user is asked.
             user = self._users[row : row + 1]
             return float(self._world.rewards(user, self._round, np.array([arm], dtype=np.int64))[0])
         column = self._rewards.get(arm)

@@ -51,7 +51,7 @@ _VALUES = (CATEGORIES + 1) ** BUCKETS
 _WHOLE_NUMBER = rb"-?\d{1,10}"
 _CATEGORY = rb"[0-9a-f]{8}"
 _ROW = re.compile(rb"[01](?:\t(?:%b)?){%d}(?:\t(?:%b)?){%d}" % (_WHOLE_NUMBER, NUMBERS, _CATEGORY, CATEGORIES))
-# A line of the form has at most 392 bytes: a file without line ends is not read as one line.
+# A valid line has at most 392 bytes; the limit keeps a file without line ends from being read as one line.
 _LONGEST = 1024
 _STARTS = tuple(crc32(b"C%d=" % column) for column in range(1, CATEGORIES + 1))
 
@@ -110,7 +110,7 @@ def criteo(
     kept = read_impressions(locate("criteo", data_dir) / FILE, rows, arms)
     dealt = deal("criteo", len(kept.ranks), users, rounds, seed)
     chosen = Draws(seed, "arms").generator().permutation(arms)
-    # Only what is dealt becomes contexts and truths: 40 truths a row are more than all else that is kept of it.
+    # Contexts and truths are made only for dealt rows: 40 truths a row take more memory than all else that is kept.
     taken = dealt.ravel()
     return MultiLabelWorld(
         name="criteo",
@@ -157,7 +157,7 @@ def weights(numbers: npt.NDArray[np.float32], dimension: int) -> npt.NDArray[np.
     return np.asarray(logs / np.where(means > 0, means, 1.0), dtype=np.float32)
 
 
-# A figure builds the world for each of its points and seeds, and reads once.
+# A figure builds the world for each of its points and seeds; with this cache it reads the file once.
 @lru_cache(maxsize=1)
 def _read(path: Path, rows: int, arms: int, changed_at: int) -> Impressions:
     values = array("H", (shown(fields[1 + NUMBERS :]) for fields in _fields(path, rows)))
@@ -194,7 +194,7 @@ def _fields(path: Path, rows: int) -> Iterator[list[bytes]]:
             if not line:
                 return
             row = line.rstrip(b"\r\n")
-            # Without its line end a row that ends in a blank may have been cut there.
+            # Without its line end, a row that ends in a blank value may have been cut there.
             if _ROW.fullmatch(row) is None or (row == line and row.endswith(b"\t")):
                 raise WorldError(f"{path}, line {number}: {_fault(row)}")
             yield row.split(b"\t")

@@ -1,6 +1,6 @@
-"""Worlds of users with declared features: a mixed table of eight of them, and embeddings alone.
+"""Worlds of users with declared features: a mixed table of eight features, and embeddings alone.
 
-Everything that is drawn follows from (seed, user, round): users come in any order and in any number.
+Everything that is drawn depends only on seed, user and round, so users may come in any order and number.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DECLARATION: Mapping[str, Mapping[str, Any]] = {
     "tags": {"kind": "tags", "vocabulary": [f"tag-{number:02d}" for number in range(TAGS)], "most": TAGS},
     "hour": {"kind": "time_of_day"},
 }
-"""Of the mixed table."""
+"""The features of the mixed table."""
 
 _BASE_RATE = 0.08
 _LEVELS = 6
@@ -40,10 +40,10 @@ _NUMBERS = ("age", "spend", "tenure")
 
 
 class Visits(NamedTuple):
-    """What n users show at one round.
+    """The visits of n users at one round.
 
     Attributes:
-        rows: (n,) of the world's schema.
+        rows: (n,) rows of the world's schema.
         chances: (n, K) probability of a click on each item.
     """
 
@@ -52,11 +52,11 @@ class Visits(NamedTuple):
 
 
 class Told(NamedTuple):
-    """The truth about n visits.
+    """The true values of n visits.
 
     Attributes:
-        rows: (n,) of the world's schema.
-        effects: (n, K) what each item's log-odds differ by from the common base.
+        rows: (n,) rows of the world's schema.
+        effects: (n, K) how far each item's log-odds lie from the common base.
         rate: share of visits that reward an item drawn at random.
     """
 
@@ -66,7 +66,7 @@ class Told(NamedTuple):
 
 
 class FeatureWorld(Protocol):
-    """A population whose visits are described by declared features."""
+    """A population with visits that declared features describe."""
 
     @property
     def name(self) -> str: ...
@@ -78,19 +78,19 @@ class FeatureWorld(Protocol):
     def click_rate(self) -> float: ...
 
     def visits(self, users: Int64, round_index: int) -> Visits:
-        """What ``users`` (n,) show at one round."""
+        """The visits of ``users`` (n,) at one round."""
         ...
 
 
 @dataclass(frozen=True)
 class MixedTable:
-    """Categories, numbers, tags and an hour; effects of each, pairs that act together, and tastes of one's own.
+    """Categories, numbers, tags and an hour, with effects of each, of pairs of features, and of users' own tastes.
 
     Attributes:
-        seed: of everything.
+        seed: seed of everything.
         arms: K items.
         strength: root of the sum of squares of the eight features' strengths.
-        pair_strength: deviation of a cell of a pair.
+        pair_strength: standard deviation of a cell of a pair.
     """
 
     seed: int
@@ -101,12 +101,12 @@ class MixedTable:
 
     @cached_property
     def schema(self) -> FeatureSchema:
-        """Of the eight features."""
+        """The schema of the eight features."""
         return declare(DECLARATION)
 
     @property
     def click_rate(self) -> float:
-        """As an operator would declare it."""
+        """The click rate as an operator would declare it."""
         return 0.09
 
     def visits(self, users: Int64, round_index: int) -> Visits:
@@ -115,7 +115,7 @@ class MixedTable:
         return Visits(self._rows(seen), 1.0 / (1.0 + np.exp(-(self._base + self._odds(users, seen)))))
 
     def told(self, users: Int64) -> Told:
-        """What is true of visits of these users, for whoever judges a forecast."""
+        """The true values of visits of these users, to evaluate a forecast with."""
         seen = self._seen(users, 0)
         return Told(self._rows(seen), self._odds(users, seen), _BASE_RATE)
 
@@ -133,7 +133,7 @@ class MixedTable:
         return low
 
     def _seen(self, users: Int64, round_index: int) -> dict[str, Any]:
-        """What is true of users at a visit: category numbers, quantiles of numbers (NaN: missing), tags, hour."""
+        """The true features of users at a visit: category numbers, quantiles of numbers (NaN: missing), tags, hour."""
         fixed = Draws(self.seed, "user").uniforms(users, 0, 12 + TAGS)
         visit = Draws(self.seed, "visit").uniforms(users, round_index, 5)
         country = _zipf(fixed[:, 0], COUNTRIES, 1.1)
@@ -164,7 +164,7 @@ class MixedTable:
             "hour": seen["hour"],
         }
         rows = self.schema.encode_columns(columns).rows
-        # Numbers of categories and bits of tags are what these columns hold.
+        # These columns hold numbers of categories and bits of tags.
         for name in ("country", "device", "channel"):
             rows[name] = seen[name]
         rows["tags"] = np.packbits(seen["tags"], axis=1, bitorder="little")
@@ -180,7 +180,7 @@ class MixedTable:
         found: dict[str, Any] = {
             name: draw.normal(0.0, by_name[name], (size, self.arms)) for name, size in sizes.items()
         }
-        # Nobody knows the country of these: no effect.
+        # The last row is for users whose country is not known: no effect.
         found["country"] = np.vstack([found["country"], np.zeros(self.arms)])
         for name in (*_NUMBERS, "hour"):
             waves = np.ones(self.arms) if name == "hour" else draw.uniform(0.4, 1.2, self.arms)
@@ -194,7 +194,7 @@ class MixedTable:
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """The pairs of features that act together."""
+        """The pairs of features that have effects together."""
         return [pair for pair, _ in self._effects["pairs"]]
 
     def _odds(self, users: Int64, seen: Mapping[str, Any]) -> Float64:
@@ -217,11 +217,11 @@ class MixedTable:
 
 @dataclass(frozen=True)
 class Rotating:
-    """A world whose items change places: each generation of users finds every item where the one before it was.
+    """A world whose items change places: each generation of users finds every item in another one's place.
 
     Attributes:
-        world: what it is at first.
-        every: users of a generation.
+        world: the world of the first generation.
+        every: how many users a generation has.
     """
 
     world: FeatureWorld
@@ -256,13 +256,13 @@ class Rotating:
 
 @dataclass(frozen=True)
 class EmbeddedUsers:
-    """Users who are a point on the unit sphere, and items whose log-odds are linear in it.
+    """Users who are points on the unit sphere, and items with log-odds that are linear in the point.
 
     Attributes:
-        seed: of everything.
+        seed: seed of everything.
         arms: K items.
         dimension: m.
-        strength: deviation of an item's log-odds over users.
+        strength: standard deviation of an item's log-odds over users.
     """
 
     seed: int
@@ -273,16 +273,16 @@ class EmbeddedUsers:
 
     @cached_property
     def schema(self) -> FeatureSchema:
-        """Of the embedding."""
+        """The schema of the embedding."""
         return declare({"taste": {"kind": "embedding", "dimension": self.dimension}})
 
     @property
     def click_rate(self) -> float:
-        """As an operator would declare it."""
+        """The click rate as an operator would declare it."""
         return 0.09
 
     def visits(self, users: Int64, round_index: int) -> Visits:
-        """See `FeatureWorld`: a user is the same at every visit, and has tastes of their own besides."""
+        """See `FeatureWorld`: a user's point is the same at every visit; they also have tastes of their own."""
         drawn = Draws(self.seed, "user").uniforms(users, 0, self.dimension + self.arms)
         normal = ndtri(np.clip(drawn, 1e-12, 1 - 1e-12))
         points = normal[:, : self.dimension]
@@ -305,6 +305,6 @@ def _level(name: str, seen: NDArray[Any]) -> Int64:
     if name in ("country", "device", "channel"):
         return np.asarray(np.minimum(seen, _LEVELS - 1), dtype=np.int64)
     share = seen / 24.0 if name == "hour" else seen
-    # Missing acts as the last sixth does.
+    # A missing value acts like the last sixth.
     places = np.where(np.isnan(share), _LEVELS - 1, share * _LEVELS)
     return np.asarray(np.minimum(places, _LEVELS - 1), dtype=np.int64)

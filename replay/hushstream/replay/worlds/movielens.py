@@ -42,9 +42,9 @@ ARMS_BY = ("groups", "genres")
 
 _UNKNOWN_GENRE = "unknown"
 _MOST_GROUPS = 100
-# Weights of the three kinds of feature in the grouping of films, chosen so that each has a say.
+# Weights of the three kinds of feature in the grouping of films, chosen so that each has an influence.
 _GENRE_WEIGHT, _LIKING_WEIGHT, _POPULARITY_WEIGHT = 0.5, 4.0, 0.3
-# A film's share of likes is drawn to the mean as if it had four more ratings, or one rating would decide it.
+# A film's share of likes is shrunk to the mean as if it had four more ratings, so that one rating does not decide it.
 _PRIOR_RATINGS = 4.0
 _RATING_FIELDS = 4
 _ITEM_FIELDS_BEFORE_GENRES = 5

@@ -1,8 +1,8 @@
 """A small shop whose visitors are described by named features: the world of the demo and of the quickstart.
 
-Who likes what is plain to read: an interest has its item, two countries like sunglasses, mornings like coffee, readers
-are older and listeners younger. Beside that every item has an effect of its own in every country, and every visitor a
-taste of their own, both drawn from the seed.
+The preferences are simple: an interest has its item, two countries like sunglasses, mornings like coffee, readers are
+older and listeners younger. In addition every item has its own effect in every country, and every visitor has a taste
+of their own; both are drawn from the seed.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ ITEMS = (
     "coffee beans",
     "sunglasses",
 )
-"""By arm."""
+"""The items, by arm."""
 
 INTERESTS = ("sport", "cooking", "music", "reading")
-"""Each has the item of its own place."""
+"""The interests; each has the item at the same place."""
 
 COUNTRIES = ("de", "fr", "gb", "it", "es")
 DECLARATION: Mapping[str, Mapping[str, Any]] = {
@@ -42,7 +42,7 @@ DECLARATION: Mapping[str, Mapping[str, Any]] = {
     "interests": {"kind": "tags", "vocabulary": list(INTERESTS), "most": 3},
 }
 CLICK_RATE = 0.2
-"""As an operator would declare it."""
+"""The click rate as an operator would declare it."""
 
 _SUNNY = ("it", "es")
 _COFFEE, _SUNGLASSES = ITEMS.index("coffee beans"), ITEMS.index("sunglasses")
@@ -65,26 +65,26 @@ class ShopWorld:
 
     @property
     def schema(self) -> FeatureSchema:
-        """Of the four features."""
+        """The schema of the four features."""
         return _schema()
 
     @property
     def features(self) -> Mapping[str, Mapping[str, Any]]:
-        """Their declaration."""
+        """The declaration of the four features."""
         return DECLARATION
 
     @property
     def dimension(self) -> int:
-        """Cells of all blocks together."""
+        """How many cells all blocks have together."""
         return self.schema.cells
 
     @property
     def click_rate(self) -> float:
-        """As an operator would declare it."""
+        """The click rate as an operator would declare it."""
         return CLICK_RATE
 
     def contexts(self, users: IntArray, round_index: int) -> npt.NDArray[np.object_]:
-        """Return (n,) values by name, as an application tells them, of ``users`` (n,) at one round."""
+        """Return (n,) values by name, as an application gives them, of ``users`` (n,) at one round."""
         check_request(self, users, round_index)
         seen = self._seen(np.asarray(users), round_index)
         found = np.empty(len(seen["age"]), dtype=np.object_)
@@ -110,14 +110,14 @@ class ShopWorld:
         return np.asarray(chances[np.arange(len(numbers)), np.asarray(arms)])
 
     def eligible(self, users: IntArray, round_index: int) -> None:
-        """Every item may be shown to everyone."""
+        """None: every item may be shown to everyone."""
         return
 
     def _seen(self, users: IntArray, round_index: int) -> dict[str, list[Any]]:
         """Columns of values by feature."""
         fixed = Draws(self.seed, "user").uniforms(users, 0, 3 + len(INTERESTS))
         visit = Draws(self.seed, "visit").uniforms(users, round_index, 2)
-        # The first of their interests is there for sure, each other one with chance .2.
+        # A visitor's first interest is certain; each other one is added with probability .2.
         first = (fixed[:, 2] * len(INTERESTS)).astype(np.int64)
         interests = fixed[:, 3:] < 0.2
         interests[np.arange(len(users)), first] = True
@@ -155,12 +155,12 @@ def shop(*, users: int = 3600, rounds: int = 5, arms: int = len(ITEMS), seed: in
 
     Args:
         users: how many visitors there are.
-        rounds: visits of each.
-        arms: the first so many of `ITEMS`.
-        seed: of everything.
+        rounds: how many visits each visitor makes.
+        arms: how many of `ITEMS` there are, from the first on.
+        seed: seed of everything.
 
     Raises:
-        WorldError: an option that is no number within bounds.
+        WorldError: an option that is not a number within its bounds.
     """
     require_number("shop", "users", users, 1, _MOST_USERS)
     require_number("shop", "rounds", rounds, 1, 2**31)
@@ -175,6 +175,6 @@ def _schema() -> FeatureSchema:
 
 
 def _one_of(uniforms: Float64, size: int) -> npt.NDArray[np.int64]:
-    """Number 0 twice as often as the last one, roughly: shares fall evenly."""
+    """A number below ``size``; number 0 is about twice as frequent as the last one, with shares that fall evenly."""
     weights = np.arange(2 * size, size, -1, dtype=np.float64)
     return np.minimum(np.searchsorted(np.cumsum(weights) / weights.sum(), uniforms, side="right"), size - 1)

@@ -14,10 +14,10 @@ decimal digits, the finite set that the paper's encoder is fitted on; ``"code"``
 their sum, as the public code does. A context is drawn anew for each round (``preference="per_round"``), as in
 the public code, or once for a user (``"per_user"``).
 
-The defaults of these two were fixed by simulation, against the .153 known for the demo's settings: LinUCB
-with alpha 1 started cold, T = 10, earns .140 +- .007 (standard error, 40 worlds; .148 +- .004 where ties
-are broken at random) with grid and per_round, .26 with grid and per_user, .20 with code and per_round, .22
-with code and per_user. Worlds differ: from seed to seed the figure has a standard deviation of .044.
+The defaults of these two were chosen by simulation, to give the .153 that is known for the demo's settings. LinUCB
+with alpha 1, started cold, T = 10, earns .140 +- .007 (standard error, 40 worlds; .148 +- .004 where ties are broken at
+random) with grid and per_round, .26 with grid and per_user, .20 with code and per_round, .22 with code and per_user.
+Worlds differ: over seeds the figure has a standard deviation of .044.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class SyntheticWorld:
         return np.clip(mean, 0.0, 1.0)
 
     def eligible(self, users: IntArray, round_index: int) -> None:
-        """Every arm may be shown to everyone."""
+        """None: every arm may be shown to everyone."""
         return
 
     def _scores(self, users: IntArray, round_index: int, arms: IntArray) -> npt.NDArray[np.float64]:
@@ -142,7 +142,7 @@ def synthetic(
         context_law: ``grid`` or ``code``; see the module.
         preference: ``per_round`` or ``per_user``; see the module.
         digits: q, decimal digits of the grid.
-        seed: everything that is drawn depends on it.
+        seed: seed of everything that is drawn.
 
     Raises:
         WorldError: an option has an unknown value or lies out of range.

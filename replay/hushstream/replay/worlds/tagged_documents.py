@@ -1,4 +1,4 @@
-"""Documents whose words are tags and whose labels are items: a label that the document has is a click."""
+"""Documents as users: their words are tags, and their labels are items; a label that the document has is a click."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Int64 = NDArray[np.int64]
 
 MOST_WORDS = 64
 _SAID_TWICE = 0.2
-"""Of the words of one report: many come together, so each earns what the others do."""
+"""Redundancy of the words of one report: many come together, so each word's sums hold the effects of others."""
 _LEARNED_FROM = 0.7
 _FIRST_NEW_USER = 1 << 30
 
@@ -29,7 +29,7 @@ class TaggedDocuments:
     """TMC2007 with its 500 words as tags. A user shows another document at each visit.
 
     Attributes:
-        seed: of the split and of who shows what.
+        seed: seed of the split and of who shows which document.
         arms: K, the most frequent labels.
         data_dir: see `locate`.
     """
@@ -41,14 +41,14 @@ class TaggedDocuments:
 
     @cached_property
     def schema(self) -> FeatureSchema:
-        """Of the words."""
+        """The schema of the words."""
         vocabulary = [f"word-{number:03d}" for number in range(self._documents[0].shape[1])]
         words = {"kind": "tags", "vocabulary": vocabulary, "most": MOST_WORDS, "redundancy": _SAID_TWICE}
         return declare({"words": words})
 
     @property
     def click_rate(self) -> float:
-        """As an operator would declare it."""
+        """The click rate as an operator would declare it."""
         return 0.2
 
     def visits(self, users: Int64, round_index: int) -> Visits:
@@ -72,7 +72,7 @@ class TaggedDocuments:
     @cached_property
     def _rows(self) -> Rows:
         words = self._documents[0]
-        # Of more words than count the first ones do, as of any tags.
+        # A row holds a limited number of words; as for any tags, the first ones are kept.
         kept = words & (np.cumsum(words, axis=1) <= MOST_WORDS)
         rows = np.zeros(len(words), self.schema.layout)
         rows["words"] = np.packbits(kept, axis=1, bitorder="little")

@@ -1,8 +1,7 @@
-"""What a world is: users who show contexts and answer a chosen arm with a reward, the same in any order.
+"""The interface of a world: users who show contexts and answer a chosen arm with a reward, the same in any order.
 
-A closed loop can only be compared (direct against stream, cold against warm) if a user's context and their
-answer to an arm do not depend on when they are asked for. So every value of a world is a function of (seed,
-user, round, arm) alone.
+Runs of a closed loop can be compared (direct with stream, cold with warm) only if a user's context and their answer to
+an arm do not depend on when they are asked for. So every value of a world depends only on seed, user, round and arm.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class World(Protocol):
     """A population in a closed loop; all methods are pure and take arrays.
 
     Attributes:
-        name: how reports name the world and its variant.
+        name: name of the world and its variant in reports.
         dimension: d, the length of a context.
         arms: K, the number of arms.
         public: whether exact figures on its users may be shown (simulations and published datasets).
@@ -65,10 +64,10 @@ class World(Protocol):
 
 
 def require_number(world: str, option: str, value: object, least: float, most: float) -> None:
-    """Refuse an option that is no number within bounds; whole bounds ask for a whole number.
+    """Refuse an option that is not a number within bounds; with whole bounds the number must be whole.
 
     Raises:
-        WorldError: names the world, the option, what it takes and what came.
+        WorldError: names the world, the option, what it accepts and what it got.
     """
     whole = isinstance(least, int) and isinstance(most, int)
     if isinstance(value, bool) or not isinstance(value, int | (int if whole else float)):
@@ -82,7 +81,7 @@ def check_request(world: World, users: IntArray, round_index: int, arms: IntArra
     """Refuse users, rounds and arms that the world does not have.
 
     Raises:
-        WorldError: an index is out of range, or ``arms`` has not the length of ``users``.
+        WorldError: an index is out of range, or ``arms`` and ``users`` have different lengths.
     """
     if not 0 <= round_index < world.rounds:
         raise WorldError(f"{world.name}: round must be in 0..{world.rounds - 1}, got {round_index}")

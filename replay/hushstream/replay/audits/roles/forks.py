@@ -3,11 +3,11 @@
 Three branches continue one genesis record: the original one, one in which an event has another content, and one in
 which an event has the same content under another id. The known content is subtracted, so the noise remains. Branches
 that share noise would reveal an exact difference or, with equal contents under other ids, that a guess is right. A
-worker that suspects a rollback requests an epoch (`ReleasingMachine.request_epoch`): nothing else protects noise that
-is drawn ahead of its content. So the other branches begin with such a request, which changes nothing where noise is
-named by ids and contents.
+worker that suspects a rollback requests an epoch (`ReleasingMachine.request_epoch`); nothing else protects noise that
+is drawn ahead of its content. So the other branches begin with such a request. It changes nothing where ids and
+contents address the noise.
 
-Cells, users or features beside one another are runs here: other rows say that these share no noise.
+Cells, users or features of one release are runs here: other audits show that these share no noise.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hushstream.replay.audits.roles.noise import audit_places
 from hushstream.replay.audits.row import Audit, Recipe
 
 RUNS = 300
-"""Two places that share noise are found among so many runs with probability above 1 - 1e-6: see the tests."""
+"""Among this many runs, two places that share noise are found with probability above 1 - 1e-6; a test shows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class Branch:
     """One continuation of a journal.
 
     Attributes:
-        name: in words.
-        other_contents: whether what an event holds is another than in the branch as it was.
+        name: the branch in words.
+        other_contents: whether an event holds another content than in the original branch.
         other_ids: whether an event has another id.
         epoch_nonce: nonce of the epoch that it requests at its beginning; empty for none.
     """
@@ -47,7 +47,7 @@ class Branch:
     epoch_nonce: bytes = b""
 
     def number(self, event: int) -> int:
-        """What the id of an event is made of: of the first one it is another, if ids are; their order stays."""
+        """The number in an event's id: the first event's is another where ids differ; the order of ids stays."""
         return 2 * event + (self.other_ids and not event)
 
 
@@ -55,17 +55,17 @@ AS_IT_WAS = Branch("as it was")
 BRANCHES = (AS_IT_WAS, Branch("other contents", other_contents=True), Branch("other ids", other_ids=True))
 
 Play = Callable[[Branch, bytes], NDArray[np.float64]]
-"""(branch, nonce of the journal) -> noise of what it releases, (runs beside one another, places)."""
+"""(branch, nonce of the journal) -> noise of the releases, (runs, places)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """What is released by one role, in branches of one journal.
+    """The releases of one role in branches of one journal.
 
     Attributes:
-        system: whose role it is.
-        role: that draws the noise.
-        play: a branch, under one key.
+        system: the system of the role.
+        role: the role that draws the noise.
+        play: plays a branch, under one key.
         claimed: the price of a fork.
     """
 
@@ -79,7 +79,7 @@ class Fork:
         return [self.play(AS_IT_WAS, nonce), *(self.play(requesting_epoch(branch), nonce) for branch in BRANCHES[1:])]
 
     def __call__(self, runs: int, false_alarm: float) -> AuditResult:
-        """The audit: branches share no noise with one another."""
+        """Audit that branches share no noise with one another."""
 
         def read() -> NDArray[np.float64]:
             return np.stack(self.branches(fresh_nonce()), axis=1)
@@ -90,12 +90,12 @@ class Fork:
 
 
 def requesting_epoch(branch: Branch) -> Branch:
-    """The same, which requests an epoch of its own."""
+    """The same branch with a request for an epoch."""
     return replace(branch, epoch_nonce=os.urandom(EPOCH_NONCE_BYTES))
 
 
 def fork_row(name: str, places: str, make: Callable[[], Fork]) -> Recipe:
-    """The row of a fork."""
+    """The row of a fork in the table of audits."""
     about = f"a journal rolled back, other contents or other ids in it: {places}"
 
     def audit() -> Audit:
@@ -106,5 +106,5 @@ def fork_row(name: str, places: str, make: Callable[[], Fork]) -> Recipe:
 
 
 def columns(noise: NDArray[np.float64] | NDArray[np.int64]) -> NDArray[np.float64]:
-    """Noise of one place, in runs beside one another, as `Play` gives it."""
+    """The noise of one place in all runs, in the form of `Play`."""
     return np.asarray(noise, dtype=np.float64).reshape(-1, 1)

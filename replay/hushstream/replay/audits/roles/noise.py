@@ -1,11 +1,11 @@
 """Reads the noise of every place from the releases of a role's machine, also after restarts.
 
-The content is known and alike everywhere (slots hold null, rewards are 0), so what is published is the noise; single
-draws of a counter are solved for (`hushstream.replay.audits.unmixed`). Where several partitions are looked at they
-share a journal's nonce, as they may: their noise must differ all the same.
+The content is known and the same everywhere (slots hold null, rewards are 0), so the releases are the noise; single
+draws of a counter are computed from them (`hushstream.replay.audits.unmixed`). Several partitions share a journal's
+nonce, as they may in a deployment: their noise must still differ.
 
-Runs are journals of their own wherever places are users, cells or partitions; where places are the draws of one
-counter, users or cells beside one another are runs, too: another row says that these share no noise.
+Every run is a journal of its own where places are users, cells or partitions. Where places are the draws of one
+counter, its users or cells are runs too: another audit shows that these share no noise.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from hushstream.replay.audits.unmixed import Unmixed
 PARTITIONS = 2
 
 LEAVES = 63
-"""Of a counter whose draws are told apart: beyond any round number at which a mutant may begin."""
+"""Leaves of a counter whose single draws are computed: more than any round number at which a mutant may begin."""
 
 Axes = dict[str, Sequence[object]]
-"""What places are counted by, outermost first: name of an axis -> its labels."""
+"""The axes of places, outermost first: name of an axis -> its labels."""
 
 Read = Callable[[], NDArray[np.float64]]
-"""Begins journals, and gives the noise of some runs."""
+"""Begins journals, and returns the noise of some runs."""
 
 
 def audit_places(read: Read, axes: Axes, law: Sizes | None, claimed: Cost) -> Run:
-    """The audit of places whose noise ``read`` gives, (width, *axes); without a law of independence alone."""
+    """Audit the places whose noise ``read`` returns, (width, *axes); without ``law``, only their independence."""
     name = _name(axes)
 
     def run(runs: int, false_alarm: float) -> AuditResult:
@@ -47,11 +47,11 @@ def audit_places(read: Read, axes: Axes, law: Sizes | None, claimed: Cost) -> Ru
 
 
 def audit_draws(read: Read, solved: Unmixed, axes: Axes, claimed: Cost, vectors: bool = False) -> Run:
-    """The audit of the draws behind a counter's releases, whose noise ``read`` gives, (width, leaves, *axes).
+    """Audit the draws behind a counter's releases, whose noise ``read`` returns, (width, leaves, *axes).
 
-    What a release has is a sum of draws, which all are symmetric with one mode: it is no smaller in law than one of
-    them (Anderson 1955), so the size of each release is held against the law of a draw, too. With ``vectors`` the last
-    axis is one draw.
+    A release has a sum of draws that are all symmetric with one mode. Such a sum is not smaller in distribution than
+    one of the draws (Anderson 1955), so the size of each release is compared with the distribution of a draw, too. With
+    ``vectors`` the last axis is one draw.
     """
     name = _name({"draw": range(solved.draws), **axes})
 
@@ -71,7 +71,7 @@ def _by_run(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _gathered(read: Read, runs: int) -> NDArray[np.float64]:
-    """So many runs, of as many journals as it takes."""
+    """Return ``runs`` runs, from as many journals as needed."""
     parts = [read()]
     parts += [read() for _ in range(-(-runs // len(parts[0])) - 1)]
     return np.concatenate(parts)[:runs]

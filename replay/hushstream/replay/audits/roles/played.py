@@ -1,7 +1,8 @@
 """Drives one machine of a role on a log in memory as a worker does, and stops it where a worker may be stopped.
 
-Journal first, then what follows from it; a restart begins at the genesis record or at a snapshot, replays the journal
-and publishes again what each record stands for. Whatever was ever published stays in the log: an attacker sees it all.
+It journals first, then publishes what follows. A restart begins at the genesis record or at a snapshot, replays the
+journal and publishes again what each record stands for. Everything that was ever published stays in the log, and the
+attacker sees all of it.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ class PlayedRole:
         """Begin a journal with a nonce of its own, unless one is given.
 
         Args:
-            make: a machine that was not started.
-            log: to go on with one that holds records already.
-            nonce: of the journal.
+            make: makes a machine that is not started.
+            log: a log to continue that holds records already.
+            nonce: the journal's nonce; None: a new one.
             epoch_nonce: nonce of an epoch to request, as after a suspected rollback; empty for none.
         """
         self._make = make
@@ -44,20 +45,20 @@ class PlayedRole:
             releases.request_epoch(epoch_nonce)
         self.journal: list[bytes] = []
         self.kept = b"", 0
-        """The last snapshot that was kept, and how many journal records it covers."""
+        """The last saved snapshot, and how many journal records it covers."""
 
     def put(self, topic: str, schema: str, fields: dict[str, Any], partition: int = 0) -> None:
         """Append one record to an input."""
         self.log.append(topic, partition, codec.encode(schema, fields))
 
     def replace(self, topic: str, offset: int, schema: str, fields: dict[str, Any], partition: int = 0) -> None:
-        """Let another record stand in an input, as after a restore from an older copy."""
+        """Replace a record of an input, as after a restore from an older copy."""
         records = list(self.log.slice(topic, partition, 0).records)
         records[offset] = records[offset]._replace(value=codec.encode(schema, fields))
         self.log.load(topic, partition, records)
 
     def work(self) -> None:
-        """Fold what has arrived, and publish what follows."""
+        """Fold the records that have arrived, and publish what follows."""
         while slices := list(self.machine.ready(self._arrived())):
             for step in self.machine.fold(slices):
                 if step.journal is not None:
@@ -65,16 +66,16 @@ class PlayedRole:
                 self._publish(step)
 
     def keep(self) -> None:
-        """Keep a snapshot of the machine as it is."""
+        """Save a snapshot of the machine in its present state."""
         self.kept = self.machine.snapshot(), len(self.journal)
 
     def restart(self, snapshot: bytes = b"", covered: int = 0) -> None:
-        """Another worker takes over: from the journal alone, or from a snapshot that covers so many records of it.
+        """Let another worker take over, from the journal alone or from a snapshot of its first ``covered`` records.
 
-        What the inputs no longer give is adopted where the role can do that.
+        If the inputs no longer give a journaled release, a role that can do so adopts it.
 
         Raises:
-            ReplayMismatch: the inputs give other releases, and this role stops then.
+            ReplayMismatch: the inputs give other releases, and this role then stops.
         """
         self.machine = self._make()
         self.machine.start(self._genesis)
@@ -92,7 +93,7 @@ class PlayedRole:
             self._publish(step)
 
     def published(self, topic: str, schema: str, partition: int = 0) -> list[dict[str, Any]]:
-        """Every record of a kind that was ever published, copies too."""
+        """Every record of a schema that was ever published, repeated ones too."""
         found = (codec.decode(record.value) for record in self.log.slice(topic, partition, 0).records)
         return [fields for name, fields in found if name == schema]
 

@@ -1,13 +1,13 @@
 """Tests that the time of a role's work does not depend on content: empty slots against full ones.
 
-Where one takes longer than the other, whoever sees times (a public endpoint, the broker) sees content. So one batch of
-each is folded in turn, in random order, by machines that are alike: what else the computer does meanwhile slows both.
-Time is that of the processor, and the shortest of `REPEATS` for each batch of a pair.
+If one takes longer than the other, anybody who sees times (a public endpoint, the broker) learns about content. So one
+batch of each kind is folded in turn, in random order, by equal machines; other programs on the computer slow both. Time
+is the processor's, and the shortest of `REPEATS` for each batch of a pair.
 
-The test is a sign test (Dixon, Mood 1946) with a margin: in how many pairs one took longer than the other by more than
-`MARGIN`. As long as the middle of their ratio is within the margin, that is at most half of them, so the audit fails
-with at most the stated probability. How likely each of `DIFFERENCES` would have been found is computed from the spread
-of the pairs themselves, and said beside the result.
+The test is a sign test (Dixon, Mood 1946) with a margin: it counts the pairs in which one batch took longer than the
+other by more than `MARGIN`. While the median of their ratio is within the margin, at most half of the pairs count, so
+the audit fails with at most the stated probability. The power for each of `DIFFERENCES` is computed from the spread of
+the pairs themselves, and stated beside the result.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from hushstream.privacy.audits.audit import AuditResult
 from hushstream.replay.audits.row import Audit, Run
 
 SLOTS = 512
-"""Of a batch."""
+"""How many slots a batch has."""
 
 MARGIN = 0.02
-"""Of the time of a batch: what may stay unseen."""
+"""The part of a batch's time that may stay undetected."""
 
 DIFFERENCES = 0.05, 0.15
-"""Of the time of a batch: what is to be found, and how likely it is."""
+"""Differences, as parts of a batch's time, for which the power is computed."""
 
 REPEATS = 3
-"""Of each batch of a pair."""
+"""How often each batch of a pair is measured."""
 
 _NONCE = bytes(range(32))
 
 Holds = Literal["nothing", "something", "both"]
-"""What the slots of a batch hold: null or the least there is, a report or the most there is, or every other one."""
+"""What the slots of a batch hold: null or the least possible; a report or the most possible; or alternating."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,12 @@ class Work:
     """A role that adds noise, and batches for it.
 
     Attributes:
-        name: of the audit.
-        role: its system and its name.
+        name: name of the audit.
+        role: names of its system and of the role.
         about: what is compared.
-        make: a machine that was not started.
+        make: makes a machine that is not started.
         before: records that come before the batch.
-        batch: records of equal number and size, whatever they hold.
+        batch: makes a batch of records whose number and sizes do not depend on their content.
     """
 
     name: str
@@ -69,14 +69,14 @@ class Work:
     batch: Callable[[Holds], Sequence[bytes]]
 
     def stands(self) -> bytes:
-        """The state of a machine that stands before the batch."""
+        """The state of a machine that has folded everything before the batch."""
         machine = self._started()
         if self.before:
             machine.fold([_slice(machine, 0, self.before)])
         return machine.snapshot()
 
     def prepared(self, state: bytes, records: Sequence[bytes]) -> Callable[[], object]:
-        """What is measured: a machine in that state folds a batch."""
+        """The measured work: a machine in that state folds a batch."""
         machine = self._started()
         machine.restore(state)
         return partial(machine.fold, [_slice(machine, len(self.before), records)])
@@ -88,7 +88,7 @@ class Work:
 
 
 def held(holds: Holds, place: int) -> bool:
-    """Whether the slot at a place of a batch holds something."""
+    """Whether the slot at this place of a batch holds something."""
     return holds == "something" or (holds == "both" and place % 2 == 0)
 
 
@@ -98,7 +98,7 @@ def audit_of(work: Work, pairs: int = 60) -> Audit:
 
 
 def audit_times(work: Work) -> Run:
-    """Measure pairs of batches, and say whether one kind takes longer."""
+    """Measure pairs of batches, and test whether one kind takes longer."""
 
     def run(pairs: int, false_alarm: float) -> AuditResult:
         batches = [list(work.batch(holds)) for holds in ("nothing", "something")]
@@ -111,7 +111,7 @@ def audit_times(work: Work) -> Run:
 
 
 def judged(ratios: NDArray[np.float64], false_alarm: float) -> AuditResult:
-    """What log ratios of pairs of times say, (pairs,): of nothing against something."""
+    """Judge the log ratios of pairs of times, (pairs,): of null slots against full ones."""
     pairs, margin = len(ratios), math.log1p(MARGIN)
     longer = int(np.count_nonzero(ratios > margin)), int(np.count_nonzero(ratios < -margin))
     least = fewest(pairs, false_alarm)
@@ -126,18 +126,18 @@ def judged(ratios: NDArray[np.float64], false_alarm: float) -> AuditResult:
 
 
 def power_at(centred: NDArray[np.float64], difference: float, least: int) -> float:
-    """How likely it is that ``least`` pairs of this spread show a difference of the middle."""
+    """The probability that at least ``least`` pairs of this spread show a given difference of the median."""
     share = float(np.mean(centred + math.log1p(difference) > math.log1p(MARGIN)))
     return float(stats.binom.sf(least - 1, len(centred), share))
 
 
 def fewest(pairs: int, false_alarm: float) -> int:
-    """In how many pairs one must take longer, so that chance does it with probability ``false_alarm`` for either."""
+    """In how many pairs one kind must take longer, so that chance does it with at most ``false_alarm`` in all."""
     return int(stats.binom.isf(false_alarm / 2, pairs, 0.5)) + 1
 
 
 def _pair(work: Work, state: bytes, batches: Sequence[Sequence[bytes]], first: int) -> float:
-    """Time over nothing, divided by that over something."""
+    """The time for null slots divided by that for full ones."""
     taken: tuple[list[int], list[int]] = ([], [])
     for _ in range(REPEATS):
         for which in (first, 1 - first):
@@ -146,7 +146,7 @@ def _pair(work: Work, state: bytes, batches: Sequence[Sequence[bytes]], first: i
 
 
 def _time_of(call: Callable[[], object]) -> int:
-    """Nanoseconds of processor; garbage is collected before, and not meanwhile."""
+    """Nanoseconds of processor time; garbage is collected before, and not during the call."""
     gc.collect(0)
     enabled = gc.isenabled()
     gc.disable()

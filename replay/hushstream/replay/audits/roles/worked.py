@@ -1,7 +1,7 @@
 """The releases of roles from known inputs, when a machine is stopped in the middle of a window or step and continues.
 
-The studies of a system give, for every release, the mean of all copies that were ever published of it. The product
-publishes equal copies; whoever draws again on a replay gives the attacker something to average.
+The studies of a system compute, for every release, the mean of all its published copies. The product publishes equal
+copies; a product that drew again on a replay would let the attacker average.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hushstream.replay.audits.roles.played import PlayedRole
 
 
 def restart_between(role: PlayedRole, number: int, steps: int) -> None:
-    """Take a role up after the first step from the journal alone; after the last from a snapshot of half of them."""
+    """Restart a role: after the first step from the journal alone; after the last from a snapshot of half of them."""
     if number == steps // 2:
         role.keep()
     if number == 0:
@@ -26,15 +26,15 @@ def restart_between(role: PlayedRole, number: int, steps: int) -> None:
 
 
 def phase_end_fields(digest: bytes, phase: int) -> dict[str, Any]:
-    """The end of a phase."""
+    """The fields of a phase end."""
     return {"phase": phase, "origin": -1, "config_digest": digest, "after_click": -1}
 
 
 def means(found: Iterable[tuple[bytes, NDArray[np.int64]]], releases: int) -> NDArray[np.float64]:
-    """The mean of the copies of each release, in the order in which they first came.
+    """The mean of the copies of each release, in the order in which the first copies came.
 
     Raises:
-        ValueError: another number of releases was published than was due.
+        ValueError: the number of published releases is not the expected one.
     """
     copies: dict[bytes, list[NDArray[np.int64]]] = {}
     for name, sums in found:

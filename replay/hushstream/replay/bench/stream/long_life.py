@@ -1,8 +1,8 @@
-"""A deployment that is a million interactions old: what they take on disk, and how soon it goes on from its last state.
+"""A deployment that is a million interactions old: its size on disk, and how fast it restarts from its last state.
 
-The learner publishes its state, goes on for one more chunk, and is killed. Another one, without anything of the first,
-starts from that state and replays what came after it; `verify` begins with it, too. So neither depends on the age of
-the journals, which is what they are measured for.
+The learner publishes its state, continues for one more chunk, and is killed. Another learner, without any files of the
+first, starts from that state and replays what came after it; `verify` begins with it too. Neither should depend on the
+age of the journals, and this benchmark measures that.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from hushstream.replay.bench.stream.runs import (
 from hushstream.replay.bench.stream.scaling import recovered
 
 RECORD_BATCH_BYTES = 70
-"""What Kafka's log holds beside the value of a record that was appended alone: the batch's header and the record's."""
+"""What Kafka's log stores in addition to the value of a record appended alone: the headers of batch and record."""
 
 JOURNAL, STATE = "decisions", "state-learner"
 SNAPSHOT_SECONDS, PUBLISHED_SECONDS = 5.0, 300.0
@@ -58,13 +58,13 @@ RECOVERY_TARGET_SECONDS, VERIFY_TARGET_SECONDS, BYTES_TARGET = 10.0, 60.0, 60.0
 
 @dataclass(frozen=True, slots=True)
 class Modest:
-    """What an interaction takes where events come one by one at `StreamSizes.modest_pace`, and how long they wait.
+    """The bytes that an interaction takes where events come one by one at `StreamSizes.modest_pace`, and their waits.
 
     Attributes:
-        rows, fixed, envelope: bytes of the learner's journal: what its records hold for each of their rows; what they
-            hold beside them; what the broker's log adds to a record.
-        inputs: bytes of what clients send, by topic, without what the broker adds to their batches.
-        waits_ms: from a context's append to that of its decision.
+        rows, fixed, envelope: bytes of the learner's journal: for the rows in its records; for the rest of its records;
+            and added by the broker's log to records.
+        inputs: bytes that clients send, by topic, without what the broker adds to their batches.
+        waits_ms: times from a context's append to that of its decision.
     """
 
     rows: float
@@ -81,16 +81,16 @@ class Modest:
 
 @dataclass(frozen=True, slots=True)
 class LongLife:
-    """What was found.
+    """The results of the run.
 
     Attributes:
-        journal_bytes: of the learner's journal, an interaction, where its input is columnar and lies ready.
-        alone, modest: what one takes where they come one by one: if nothing that arrives waits for more, and as it is.
-        state_bytes: of the states that the broker keeps.
-        replayed: journal records between the last published state and the end.
-        recovery_seconds: from the start of a process to its first fold, once the killed one's session has ended.
-        verify_seconds: for the learner's journal, from its newest state; the copy of the topics included.
-        recomputed, skipped: journal records.
+        journal_bytes: bytes of the learner's journal per interaction, where columnar input is on the log already.
+        alone, modest: bytes where events come one by one: with no linger, and with the default settings.
+        state_bytes: bytes of the states that the broker keeps.
+        replayed: how many journal records lie between the last published state and the end.
+        recovery_seconds: from the start of a process to its first fold, after the killed one's session has ended.
+        verify_seconds: time to verify the learner's journal from its newest state, with the copy of the topics.
+        recomputed, skipped: how many journal records were recomputed, and skipped.
     """
 
     journal_bytes: float
@@ -105,13 +105,13 @@ class LongLife:
 
 
 async def long_life(folder: Path, system: System, sizes: StreamSizes, progress: Progress) -> LongLife:
-    """Feed a learner, kill it, and go on from what was published.
+    """Feed a learner, kill it, and continue from what it published.
 
     Args:
-        folder: where the deployment is prepared; the run gets a folder inside.
+        folder: folder of the prepared deployment; the run gets a folder inside.
         system: the deployment.
-        sizes: of the run.
-        progress: told what is being measured.
+        sizes: how large the run is.
+        progress: called with what is being measured.
 
     Raises:
         BenchFailed: a process ended, or the journal does not verify.
@@ -123,7 +123,7 @@ async def long_life(folder: Path, system: System, sizes: StreamSizes, progress: 
         progress(f"{sizes.long_interactions} interactions, and a start and a check from the last state")
         learner = await bench.learner("long")
         await _fed(bench, learner, sizes, folder)
-        # How long a group misses a member that was killed is the session's length, whatever the member's state is.
+        # The session's length alone decides how long a group waits for a killed member, whatever the member's state.
         await asyncio.sleep(SESSION_SECONDS)
         begun = time.monotonic()
         async with learner.running(number=2) as worker:
@@ -138,7 +138,7 @@ async def long_life(folder: Path, system: System, sizes: StreamSizes, progress: 
 
 
 async def _modest(bench: Bench, sizes: StreamSizes, name: str, *options: str) -> Modest:
-    """Let contexts and rewards come at a pace, one event a record."""
+    """Send contexts and rewards at a pace, one event a record."""
     learner = await bench.learner(name)
     load = bench.load(2 * sizes.modest_pairs)
     first, second = load.part(0, sizes.modest_pairs), load.part(sizes.modest_pairs, len(load))
@@ -159,10 +159,10 @@ async def _modest(bench: Bench, sizes: StreamSizes, name: str, *options: str) ->
 
 
 async def _fed(bench: Bench, learner: Learner, sizes: StreamSizes, folder: Path) -> None:
-    """Let every interaction be decided and rewarded, the last chunk after a state was published; kill the worker then.
+    """Decide and reward every interaction, the last chunk after a state was published; then kill the worker.
 
     Raises:
-        BenchFailed: the worker ended, or published nothing.
+        BenchFailed: the worker ended, or published no state.
     """
     load, chunk = bench.load(sizes.long_interactions), sizes.memory_chunk
     last = (len(load) - 1) // chunk * chunk
@@ -175,7 +175,7 @@ async def _fed(bench: Bench, learner: Learner, sizes: StreamSizes, folder: Path)
 
 
 async def _published(bench: Bench, learner: Learner, worker: Running, folder: Path) -> None:
-    """Wait until all that was folded is in a published state."""
+    """Wait until a published state has everything that was folded."""
     work = role_work("learner", bench.system, KeySource(folder=folder / DEPLOYMENT / KEYS))
     seal = StateSeal(bench.system.config.deployment, "learner", 0, work.make_machine.state_keys())
     folded = learner.tail.position("contexts") + learner.tail.position("clicks")
@@ -190,7 +190,7 @@ async def _published(bench: Bench, learner: Learner, worker: Running, folder: Pa
 
 
 async def _fold(learner: Learner, worker: Running, part: Load, before: int) -> int:
-    """Append a part's contexts and then its rewards, after so many records of each; gives how many records they are."""
+    """Append a part's contexts, then its rewards, after ``before`` records of each; return how many records it has."""
     values = context_batches(part, BATCH_ROWS)
     end = before + len(values)
     await learner.append("contexts", values)
@@ -202,7 +202,7 @@ async def _fold(learner: Learner, worker: Running, part: Load, before: int) -> i
 
 
 async def _bytes(learner: Learner, system: System) -> dict[str, int]:
-    """Bytes of the learner's journal and of its published states in the log, each record in a batch of its own."""
+    """Bytes of the learner's journal and of its published states in the log, with each record in a batch of its own."""
     logs = await copy_async(learner.connection, system.partitions, (JOURNAL, STATE))
     return {
         name: sum(RECORD_BATCH_BYTES + len(record.value) for _, part in logs.of_topic(name) for record in part.records)
@@ -211,7 +211,7 @@ async def _bytes(learner: Learner, system: System) -> dict[str, int]:
 
 
 async def _verified(learner: Learner, system: System, folder: Path) -> tuple[int, int]:
-    """Verify the learner from its newest state; gives how many journal records were recomputed, and skipped."""
+    """Verify the learner from its newest state; return how many journal records were recomputed, and skipped."""
     topics = verified_topics(system, ["learner"], From.LAST_CHECKPOINT)
     logs = await copy_async(learner.connection, system.partitions, topics)
     keys = KeySource(folder=folder / DEPLOYMENT / KEYS)
@@ -223,7 +223,7 @@ async def _verified(learner: Learner, system: System, folder: Path) -> tuple[int
 
 
 def long_life_rows(found: LongLife, sizes: StreamSizes) -> list[BenchRow]:
-    """The rows of one run."""
+    """Make the rows of one run."""
     age = f"after {sizes.long_interactions} interactions (d={sizes.dimension}, K={sizes.arms}, {sizes.users} users)"
     paced = f"at {sizes.modest_pace} interactions/s, one event a record"
     modest = f"the learner's journal {paced}"

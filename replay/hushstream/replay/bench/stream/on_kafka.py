@@ -1,6 +1,6 @@
-"""The stream on a given Kafka: beside the embedded broker, with two workers, at half its rate, and after a loss.
+"""The stream on a given Kafka cluster: against the embedded broker, with two workers, at half its rate, after a loss.
 
-Rates are by the broker's log times, as in `hushstream.replay.bench.stream`. The topics of the runs are deleted at
+Rates come from the broker's log times, as in `hushstream.replay.bench.stream`. The topics of the runs are deleted at
 their end; the broker's groups expire by themselves.
 """
 
@@ -32,9 +32,9 @@ from hushstream.replay.bench.stream.scaling import WORKERS, Share, recovered, sc
 EMBEDDED_TARGET = 0.7
 RECOVERY_TARGET_SECONDS = 30.0
 SESSION_SECONDS = KAFKA_LEAST_SECONDS + 1.0
-"""For so long, at most, a group does not miss a worker that was killed."""
+"""The longest time until a group notices that a worker was killed."""
 NO_SNAPSHOT_SECONDS = 86_400.0
-"""Longer than a run."""
+"""Longer than a run, so that no snapshot is taken."""
 
 _FORMS = {"events": "one event a record", "batches": f"columnar records of {BATCH_ROWS}"}
 
@@ -44,10 +44,10 @@ class KafkaSizes:
     """How large the runs are.
 
     Attributes:
-        stream: of the runs that the embedded broker does as well, and of those at half the rate.
+        stream: the runs that the embedded broker does as well, and those at half the rate.
         scaled_pairs: contexts, and as many rewards, of each partition of the scaling runs.
-        crowded_users: of the run at half the rate whose learner takes snapshots all the time.
-        recovered: of the run whose worker is lost; each of its users decides once and is rewarded.
+        crowded_users: how many users the run at half the rate has whose learner takes snapshots all the time.
+        recovered: the run whose worker is lost; each of its users decides once and is rewarded.
     """
 
     stream: StreamSizes = field(default_factory=lambda: StreamSizes(paced_seconds=5.0))
@@ -65,16 +65,16 @@ class _Beside:
 
 
 def kafka_rows(bootstrap: str, progress: Progress, rounds: int = 3, sizes: KafkaSizes | None = None) -> list[BenchRow]:
-    """Measure learner workers on a Kafka; ratios are taken within a round, figures are medians.
+    """Measure learner workers on a Kafka cluster; ratios are taken within a round, figures are medians.
 
     Args:
         bootstrap: ``host:port`` of one or more brokers, separated by commas.
-        progress: told what is being measured.
+        progress: called with what is being measured.
         rounds: repetitions.
-        sizes: of the runs; None for those that the targets are stated for.
+        sizes: how large the runs are; None: the sizes for which targets are stated.
 
     Raises:
-        BenchFailed: a process ended, or stopped to go on; this machine has a single core.
+        BenchFailed: a process ended, or made no more progress; or this machine has a single core.
     """
     return asyncio.run(_measure(bootstrap, progress, rounds, sizes or KafkaSizes()))
 
@@ -108,7 +108,7 @@ async def _measure(bootstrap: str, progress: Progress, rounds: int, sizes: Kafka
 
 
 async def _beside(folder: Path, bootstrap: str, sizes: StreamSizes, form: str, number: int) -> _Beside:
-    """One worker on both brokers; every other round begins with the other one."""
+    """Measure one worker on both brokers; every other round begins with the other broker."""
     system = prepare_deployment(folder, sizes)
     found: dict[str | None, Rate] = {}
     for given in (bootstrap, None) if number % 2 else (None, bootstrap):
@@ -126,7 +126,7 @@ async def _recovery(folder: Path, bootstrap: str, sizes: StreamSizes) -> tuple[f
         learner = await bench.learner("lost")
         load = replace(bench.load(sizes.users), users=users)
         await _fed(learner, load)
-        # Until its group misses the worker that was killed.
+        # Wait until the group notices that the worker was killed.
         await asyncio.sleep(SESSION_SECONDS)
         lost = await _taken_up(learner, 2, journal=True)
         return await _taken_up(learner, 2, journal=False), lost
@@ -144,7 +144,7 @@ async def _fed(learner: Learner, load: Load) -> None:
 
 
 async def _taken_up(learner: Learner, number: int, *, journal: bool) -> float:
-    """Start a worker on its data directory (a number that was there before), or on an empty one, and end it."""
+    """Start a worker on an earlier number's data directory, or an empty one, and end it; seconds to its first fold."""
     (learner.folder / f"{learner.name}-{number}.log").unlink(missing_ok=True)
     begun = time.monotonic()
     async with learner.running(number=number) as worker:

@@ -1,8 +1,8 @@
-"""A whole deployment at half of a learner's rate: waits for decisions, waits for models, and what lay unread.
+"""A whole deployment at half of a learner's rate: the waits for decisions and models, and the unread contexts.
 
-The load has the shape of the runs that measured the rate: a reward for every context. Most of it comes from a bare
-producer; a client asks beside it, a few times a second, and its wait is from the call to the answer. With many users,
-and snapshots all the time, the learner is loaded alone: what it keeps then is large, and what it answers must not wait.
+The load has the form of the runs that measured the rate: a reward for every context. Most of it comes from a bare
+producer. A client also asks a few times a second, and its wait is the time from the call to the answer. In the run with
+many users and snapshots all the time, the learner runs alone: it has a large state then, and its answers must not wait.
 """
 
 from __future__ import annotations
@@ -42,27 +42,27 @@ P99_TARGET_MS = 100.0
 PROBES_PER_SECOND = 50
 
 SLOT = SlotConfig(after_interactions=10, lifetime_slots=100_000, settle_seconds=0.0)
-"""A user owes a slot every ten decisions, at once: what a deployment waits on purpose is no latency of ours."""
+"""A user owes a slot every ten decisions, at once: the wait for settling is intended and would hide the latency."""
 
 WINDOWS = 50
-"""About so many windows close while it is measured."""
+"""About how many windows close during the measured time."""
 
 SNAPSHOT_SECONDS = 1.0
-"""From one snapshot of the crowded learner to the next."""
+"""Time between two snapshots of the crowded learner."""
 
 _STEADY_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Paced:
-    """What was seen at a pace.
+    """The results at a fixed pace.
 
     Attributes:
         pace: contexts a second, and rewards a second.
-        waits_ms: of the client's calls.
-        lags: contexts that lay unanswered at each answer.
-        models_ms: from the last reward of a window to its model.
-        window_slots: how many slots make a window.
+        waits_ms: waits of the client's calls.
+        lags: how many contexts were unanswered at each answer.
+        models_ms: times from the last reward of a window to its model.
+        window_slots: how many slots a window has.
     """
 
     pace: int
@@ -74,12 +74,12 @@ class Paced:
 
 @dataclass(frozen=True, slots=True)
 class Crowded:
-    """What was seen at a pace of a learner with many users that takes snapshots all the time.
+    """The results at a fixed pace of a learner with many users that takes snapshots all the time.
 
     Attributes:
-        pace, waits_ms: as of `Paced`.
-        users: how many there are.
-        silence_ms: the longest time from one record of decisions to the next.
+        pace, waits_ms: as in `Paced`.
+        users: how many users there are.
+        silence_ms: the longest time between two records of decisions.
     """
 
     pace: int
@@ -89,7 +89,7 @@ class Crowded:
 
 
 async def at_half(folder: Path, bootstrap: str, sizes: StreamSizes, events_per_second: float) -> Paced:
-    """Run all roles at half of a rate, half of it contexts and half rewards.
+    """Run all roles at half of a rate; half of the events are contexts, half rewards.
 
     Raises:
         BenchFailed: a process ended, the load could not be appended in time, or no model came.
@@ -115,7 +115,7 @@ async def at_half(folder: Path, bootstrap: str, sizes: StreamSizes, events_per_s
 
 
 async def crowded_at_half(folder: Path, bootstrap: str, sizes: StreamSizes, events_per_second: float) -> Crowded:
-    """Run a learner alone at half of a rate, half of it contexts and half rewards, with snapshots all the time.
+    """Run a learner alone at half of a rate (half contexts, half rewards), with snapshots all the time.
 
     Raises:
         BenchFailed: the worker ended, or the load could not be appended in time.
@@ -139,7 +139,7 @@ async def _loaded(
     pace: int,
     load: tuple[Sequence[bytes], Sequence[bytes]],
 ) -> tuple[list[float], Sequence[Folded]]:
-    """Append contexts and rewards at a pace; gives the client's waits meanwhile (ms), and what was decided."""
+    """Append contexts and rewards at a pace; return the client's waits in that time (ms), and the decisions."""
     contexts, rewards = load
     async with connect(learner.connection.bootstrap, "bench", prefix=learner.connection.prefix) as client:
         await client.decide("probe-first", "probe-0", _even(sizes), timeout=STALL_SECONDS)
@@ -154,7 +154,7 @@ async def _loaded(
 
 
 async def _prepared(bench: Bench, learner: Learner, count: int) -> tuple[list[bytes], list[bytes]]:
-    """So many contexts, and the rewards of as many others that are decided already."""
+    """Make ``count`` contexts, and the rewards of as many others that are decided already."""
     load = bench.load(2 * count)
     first, second = load.part(0, count), load.part(count, 2 * count)
     await learner.append("contexts", context_events(first))
@@ -164,7 +164,7 @@ async def _prepared(bench: Bench, learner: Learner, count: int) -> tuple[list[by
 
 
 async def _until_models_rest(learner: Learner) -> None:
-    """Wait until the slots of what was decided before are in models, and all of these are there."""
+    """Wait until the slots of earlier decisions are in models, and the learner has adopted all of these."""
     deadline = time.monotonic() + STALL_SECONDS
     source, before = ("models", 0), -1
     async with LogReader(learner.connection.settings()) as reader:
@@ -179,7 +179,8 @@ async def _until_models_rest(learner: Learner) -> None:
 async def _model_waits(learner: Learner, worker: Running, sizes: StreamSizes) -> Sequence[int]:
     """Milliseconds from the last reward of a window to the first decision by its model; empty if there is none.
 
-    On a busy machine models come when the load is over, and one that no decision follows is not counted: so it asks on.
+    On a busy machine some models come after the load has ended, and a model counts only if a decision follows it. So
+    this keeps asking for decisions.
     """
     deadline, asked = time.monotonic() + STALL_SECONDS, itertools.count()
     async with connect(learner.connection.bootstrap, "bench", prefix=learner.connection.prefix) as client:
@@ -195,12 +196,12 @@ async def _waits_now(learner: Learner) -> Sequence[int]:
 
 
 def _even(sizes: StreamSizes) -> NDArray[np.float32]:
-    """A context, (d,)."""
+    """A context with equal entries, (d,)."""
     return np.full(sizes.dimension, 1 / sizes.dimension, np.float32)
 
 
 async def _probe(client: Client, sizes: StreamSizes) -> list[float]:
-    """Milliseconds that calls of `Client.decide` took, a few a second beside the load."""
+    """Milliseconds that calls of `Client.decide` took, a few a second during the load."""
     context = _even(sizes)
     waits: list[float] = []
 
@@ -217,14 +218,14 @@ async def _probe(client: Client, sizes: StreamSizes) -> list[float]:
 
 
 def _lags(records: Sequence[Folded], times_ms: Sequence[int]) -> Iterator[int]:
-    """At each append of decisions: how many contexts stood in the log and were not decided."""
+    """At each append of decisions, how many contexts were in the log but not decided."""
     for record in records:
         if record.contexts[1]:
             yield max(0, int(np.searchsorted(times_ms, record.log_time_ms, "right")) - record.contexts[1])
 
 
 def crowded_rows(crowded: Sequence[Crowded]) -> list[BenchRow]:
-    """The rows of some rounds."""
+    """Make the rows of some rounds."""
     pace = round(float(np.median([one.pace for one in crowded])))
     load = (
         f"at {pace} contexts/s and {pace} rewards/s of {crowded[0].users} users, "
@@ -241,7 +242,7 @@ def crowded_rows(crowded: Sequence[Crowded]) -> list[BenchRow]:
 
 
 def paced_rows(paced: Sequence[Paced]) -> list[BenchRow]:
-    """The rows of some rounds."""
+    """Make the rows of some rounds."""
     pace = round(float(np.median([one.pace for one in paced])))
     load = f"{pace} contexts/s and {pace} rewards/s (half the rate)"
     waits = [np.percentile(one.waits_ms, [50, 95, 99]) for one in paced]

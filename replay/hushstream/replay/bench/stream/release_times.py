@@ -96,7 +96,7 @@ _CONTENTS: dict[str, Callable[[int], list[bytes]]] = {"nulls": _nulls, "reports"
 
 
 def _system(release: ReleaseConfig) -> P2BSystem:
-    """A deployment whose encoder was not fitted: releases do not ask where centroids lie."""
+    """A deployment with an encoder that was not fitted: releases do not depend on its centroids."""
     config = P2BConfig(
         deployment="bench",
         arms=ARMS,

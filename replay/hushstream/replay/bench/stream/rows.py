@@ -23,15 +23,15 @@ GROWTH_TARGET = 1.1
 
 
 def stream_rows(progress: Progress, rounds: int = 5, sizes: StreamSizes | None = None) -> list[BenchRow]:
-    """Measure throughput, latency and memory of one learner worker, and what its age costs.
+    """Measure throughput, latency and memory of one learner worker, and the cost of its age.
 
     Args:
-        progress: told what is being measured.
-        rounds: of throughput and latency; figures are medians, ratios are taken within a round.
-        sizes: of the runs; None for those that the targets are stated for.
+        progress: called with what is being measured.
+        rounds: rounds of throughput and latency; figures are medians, ratios are taken within a round.
+        sizes: how large the runs are; None: the sizes for which targets are stated.
 
     Raises:
-        BenchFailed: a process ended, or stopped to go on.
+        BenchFailed: a process ended, or made no more progress.
     """
     return asyncio.run(_measure(progress, rounds, sizes or StreamSizes()))
 

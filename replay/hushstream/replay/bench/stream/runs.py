@@ -59,17 +59,17 @@ class StreamSizes:
     """How large the runs are.
 
     Attributes:
-        dimension, arms, users: of the learner.
-        event_pairs, batch_pairs: contexts, and as many rewards, of a round with one event a record and of one
-            with columnar records.
-        pace: contexts a second of the run that measures latency.
-        paced_seconds: its length.
-        memory_events: contexts and rewards together of the run that measures memory.
-        memory_mark: the number of events from which on its peak should not grow.
-        memory_chunk: contexts between two visits of its load generator.
-        long_interactions: contexts, each rewarded, of the run whose learner is killed at its end.
-        modest_pace: contexts and rewards a second, of each, of the run that measures what small folds take on disk.
-        modest_pairs: contexts, and rewards, of that run.
+        dimension, arms, users: sizes of the learner.
+        event_pairs, batch_pairs: contexts, and as many rewards, of a round with one event a record, and of one with
+            columnar records.
+        pace: contexts a second in the run that measures latency.
+        paced_seconds: length of that run.
+        memory_events: contexts and rewards together in the run that measures memory.
+        memory_mark: the number of events after which its peak should not grow.
+        memory_chunk: contexts that its load generator appends at a time.
+        long_interactions: contexts, each rewarded, in the run whose learner is killed at its end.
+        modest_pace: contexts, and as many rewards, a second in the run that measures the disk use of small folds.
+        modest_pairs: contexts, and as many rewards, in that run.
     """
 
     dimension: int = 25
@@ -89,7 +89,7 @@ class StreamSizes:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """How fast a worker was, and the CPU time (us) that it took for an event."""
+    """How many events a worker folds a second, and the CPU time (us) for one event."""
 
     per_second: float
     cpu_micros: float
@@ -97,7 +97,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round's figures: records/s of the yardstick, rates of each form, and the waits of the paced contexts."""
+    """One round's figures: records/s of the baseline, rates of each form, and the waits of the paced contexts."""
 
     passthrough: float
     events: Rate
@@ -141,20 +141,20 @@ def _new_folder(folder: Path) -> None:
 async def open_bench(
     folder: Path, system: System, sizes: StreamSizes, given: str | None = None
 ) -> AsyncIterator[Bench]:
-    """A broker and a producer on it; ``folder`` is made, beside that of the deployment.
+    """Open a broker and a producer on it; ``folder`` is made beside that of the deployment.
 
-    What the runs leave on a given broker is deleted at the end, however they end.
+    Everything that the runs leave on a given broker is deleted at the end, also after an error.
 
     Args:
-        folder: for the files of the processes.
+        folder: folder for the files of the processes.
         system: the deployment.
-        sizes: of the runs.
-        given: a broker's address; None for a fresh embedded one.
+        sizes: how large the runs are.
+        given: a broker's address; None: start an embedded broker.
     """
     _new_folder(folder)
     async with AsyncExitStack() as stack:
         bootstrap = await stack.enter_async_context(embedded_broker(folder)) if given is None else given
-        prefix = f"bench-{secrets.token_hex(4)}."  # a broker that was there before knows other runs
+        prefix = f"bench-{secrets.token_hex(4)}."  # a given broker may have the topics of earlier runs
         producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", max_batch_size=256 * 1024)
         await producer.start()
         try:
@@ -194,14 +194,14 @@ class Bench:
         return Round(passthrough, events, batches, float(p50), float(p99))
 
     async def _passthrough(self) -> float:
-        """Records per second through a bare Faust agent: the same records as the learner's, in one topic."""
+        """Records per second through a bare Faust agent; they are the same records as the learner's, in one topic."""
         pairs = self._sizes.event_pairs
         load = self.load(pairs)
         values = [*context_events(load), *reward_events(load, [0] * pairs, draw_rewards(pairs, SEED))]
         return await passthrough_rate(self._bootstrap, self._prefix, self._producer, values, self._folder)
 
     async def events(self) -> tuple[Rate, list[int]]:
-        """The rate with one event a record, and the waits (ms) of contexts that come at a pace."""
+        """The rate with one event a record, and the waits (ms) of contexts that come at a fixed pace."""
         sizes = self._sizes
         paced = round(sizes.pace * sizes.paced_seconds)
         load = self.load(2 * sizes.event_pairs + paced)
@@ -223,7 +223,7 @@ class Bench:
     async def paced(
         self, learner: Learner, inputs: Mapping[str, Sequence[bytes]], worker: Running, pace: int
     ) -> list[int]:
-        """Append records at a pace (1/s), of each topic as many; give the log times of the contexts."""
+        """Append records of each topic at a pace (1/s); return the log times of the contexts."""
         values = inputs["contexts"]
         low, clicks = learner.tail.position("contexts"), learner.tail.position("clicks")
         begun = time.monotonic()
@@ -259,7 +259,7 @@ class Bench:
             return await learner.rate(worker, 2 * records, records, pairs / records)
 
     async def memory(self) -> tuple[int, int]:
-        """Peak bytes of a worker after the mark and at the end; snapshots are taken all the time."""
+        """Peak bytes of a worker after the mark and at the end; it takes snapshots all the time."""
         sizes = self._sizes
         learner = await self.learner("memory")
         load = self.load(sizes.memory_events // 2)
@@ -281,12 +281,12 @@ class Bench:
             return early, worker.peak_memory_bytes()
 
     def load(self, events: int, home: int = 0) -> Load:
-        """Requests of users of one partition."""
+        """Requests of the users of one partition."""
         partitions = asked_partitions(self.system)
         return make_load(events, self._sizes.users, self._sizes.dimension, SEED, home, partitions)
 
     async def learner(self, name: str) -> Learner:
-        """Topics of its own for one run of the deployment."""
+        """A run of the deployment with topics of its own."""
         connection = Connection(self._bootstrap, f"{self._prefix}{name}.")
         await apply_async(connection, self.system, replication=1)
         return Learner(name, self._folder, connection, self._producer, DecisionsTail(connection.settings()))
@@ -294,7 +294,7 @@ class Bench:
 
 @dataclass(frozen=True, slots=True)
 class Learner:
-    """One run's topics, its worker, and what is read of its decisions."""
+    """The topics and the worker of one run, and the reader of its decisions."""
 
     name: str
     folder: Path
@@ -303,11 +303,11 @@ class Learner:
     tail: DecisionsTail
 
     async def append(self, topic: str, values: Sequence[bytes], partition: int = 0) -> None:
-        """Append to a logical topic."""
+        """Append to a topic, by its name without prefix."""
         await append_all(self.producer, physical(self.connection.prefix, topic), values, partition)
 
     async def rate(self, worker: Running, contexts: int, clicks: int, events_per_record: float) -> Rate:
-        """How fast the only worker folds what lies ready, up to these offsets."""
+        """How fast a single worker folds records that are on the log already, up to these offsets."""
         seen = len(self.tail.records)
         async with CpuMeter([worker]) as meter:
             await self.tail.until(contexts, clicks, worker.check)
@@ -318,7 +318,7 @@ class Learner:
     async def running(
         self, *options: str, number: int = 1, role: str = "learner", kill: bool = False
     ) -> AsyncIterator[Running]:
-        """The worker of a role, or another one; it goes on where it ended before, and may be killed at its end."""
+        """Run a worker of a role; it continues where the last one of its number ended, and may be killed."""
         name = f"{self.name}-{number}" if role == "learner" else f"{self.name}-{role}"
         arguments = ["-m", "hushstream.cli", "worker", role]
         arguments += [

@@ -36,7 +36,7 @@ _LEAST_MS = 200
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One arm: events a second over all partitions, the workers' CPU time for an event, cores taken and cores left."""
+    """One measured run: events a second over all partitions, CPU time per event, cores used by others, cores left."""
 
     per_second: float
     cpu_micros: float
@@ -45,12 +45,12 @@ class Share:
 
 
 async def scaled(folder: Path, bootstrap: str, sizes: StreamSizes, pairs: int) -> tuple[Share, Share]:
-    """One worker with all partitions, and as many workers as partitions.
+    """Measure one worker with all partitions, then as many workers as partitions.
 
     Args:
-        folder: for the files of the processes.
-        bootstrap: the Kafka.
-        sizes: of the learner.
+        folder: folder for the files of the processes.
+        bootstrap: address of the Kafka cluster.
+        sizes: sizes of the learner.
         pairs: contexts, and as many rewards, of each partition.
 
     Raises:
@@ -94,7 +94,7 @@ async def _append(learner: Learner, rewards: Sequence[Sequence[bytes]], contexts
 
 
 def _judged(partitions: Sequence[Sequence[Folded]], begun_ms: float, meter: CpuMeter) -> Share:
-    """What was folded from ``begun_ms`` until the first partition has nothing left."""
+    """Compute the rate of folding from ``begun_ms`` until the first partition has nothing left."""
     ended_ms = min(records[-1].log_time_ms for records in partitions)
     if ended_ms - begun_ms < _LEAST_MS:
         raise BenchFailed(
@@ -111,7 +111,7 @@ def _judged(partitions: Sequence[Sequence[Folded]], begun_ms: float, meter: CpuM
 
 
 async def recovered(worker: Running, partitions: int) -> list[int]:
-    """Wait until a worker has started so many partitions; gives the records that it replayed for each."""
+    """Wait until a worker has started this many partitions; return how many records it replayed for each."""
     deadline = time.monotonic() + START_SECONDS
     while len(found := _taken_up(worker)) < partitions:
         worker.check()
@@ -122,7 +122,7 @@ async def recovered(worker: Running, partitions: int) -> list[int]:
 
 
 async def _until_shared(running: Sequence[Running]) -> None:
-    """Wait until the group is stable: nobody is assigned a partition any more."""
+    """Wait until the group is stable, with no partition being assigned."""
     before = -1
     while (now := sum(len(_taken_up(worker)) for worker in running)) != before:
         before = now
@@ -134,7 +134,7 @@ def _taken_up(worker: Running) -> list[int]:
 
 
 def scaling_rows(measured: Sequence[tuple[Share, Share]], sizes: StreamSizes) -> list[BenchRow]:
-    """The rows of some rounds."""
+    """Make the rows of some rounds."""
     shape = f"one event a record, {WORKERS} partitions, d={sizes.dimension}, K={sizes.arms}, {sizes.users} users"
     one, many = f"one learner worker on one core, {shape}", f"{WORKERS} learner workers on a core each, {shape}"
     arms = ((one, [found for found, _ in measured]), (many, [found for _, found in measured]))

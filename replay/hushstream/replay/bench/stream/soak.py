@@ -1,9 +1,9 @@
-"""Many users on one learner: the machine alone, fed and read in memory, with its memory against a stated cap.
+"""Many users on one learner: only the machine, with its input and output in memory, and its memory against a cap.
 
-Users come in blocks, as visitors do: each block does a visit's interactions, and comes back for its next visit
-only when all others had theirs. So with spilled users on disk every visit brings each of them back once. Every
-decision is rewarded in the next batch. A snapshot is taken at every point of the curve, and at the end a fresh
-machine takes the last one up and decides once for a block of users, as a worker does that starts again.
+Users come in blocks, as visitors do: each block does the interactions of one visit, and comes back for its next visit
+only after all others had theirs. So where users are spilled to disk, every visit loads each of them once. Every
+decision is rewarded in the next batch. A snapshot is taken at every point of the curve. At the end a new machine
+restores the last one and decides once for a block of users, as a restarted worker does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.machines.learner import LearnerMachine
 
 ROWS = 2048
-"""Users of a block, and contexts of a batch."""
+"""How many users a block has, and how many contexts a batch."""
 
 _GIGABYTE = 1 << 30
 _START_MS = 1_700_000_000_000
@@ -48,12 +48,12 @@ class SoakSizes:
     """How large a soak is.
 
     Attributes:
-        users: distinct users.
+        users: how many different users there are.
         visits, interactions: visits of each user, and their interactions in each.
-        dimension, arms: of the learner.
-        resident: users in memory, the others spilled to disk; None keeps all in memory.
-        cap_bytes: what the process may take.
-        points: how often memory is noted.
+        dimension, arms: sizes of the learner.
+        resident: how many users are in memory, while the others are spilled to disk; None keeps all in memory.
+        cap_bytes: the most memory that the process may use.
+        points: how often memory is measured.
     """
 
     users: int = 1_000_000
@@ -81,17 +81,17 @@ class SoakPoint:
 
 @dataclass(frozen=True, slots=True)
 class Soak:
-    """A memory curve, and seconds from the last snapshot on disk to the first decisions of a fresh machine."""
+    """A memory curve, and the seconds from the last snapshot on disk to the first decisions of a new machine."""
 
     points: list[SoakPoint]
     recovery_seconds: float
 
 
 def run_soak(sizes: SoakSizes, progress: Callable[[str], None]) -> Soak:
-    """Give every user their interactions.
+    """Play all interactions of every user.
 
     Raises:
-        BenchFailed: the process grew beyond the cap.
+        BenchFailed: the process used more memory than the cap.
     """
     with TemporaryDirectory() as folder:
         place = _Place(Path(folder), sizes)
@@ -107,7 +107,7 @@ def run_soak(sizes: SoakSizes, progress: Callable[[str], None]) -> Soak:
 
 
 def soak_table(soak: Soak, sizes: SoakSizes) -> Table:
-    """The memory curve."""
+    """The memory curve as a table."""
     table = Table(
         title=f"{sizes.users:,} users, cap {sizes.cap_bytes / _GIGABYTE:g} GB",
         caption=f"a fresh machine decided for {min(sizes.users, ROWS)} users {soak.recovery_seconds:.2f} s after it "
@@ -150,7 +150,7 @@ def _system(sizes: SoakSizes) -> P2BSystem:
 
 
 class _Place:
-    """Where snapshots lie: with the spilled users, or, if all are in memory, in a file."""
+    """The place of snapshots: with the spilled users, or, if all are in memory, in a file."""
 
     def __init__(self, folder: Path, sizes: SoakSizes) -> None:
         self._system = _system(sizes)
@@ -162,7 +162,7 @@ class _Place:
         self._genesis = b""
 
     def machine(self) -> LearnerMachine:
-        """A fresh machine."""
+        """Make a new machine."""
         machine = LearnerMachine(self._system, 0, seeded_key(0, "edge"))
         if self._sizes.resident is not None:
             if self._store is not None:
@@ -172,18 +172,18 @@ class _Place:
         return machine
 
     def snapshot(self, machine: LearnerMachine) -> int:
-        """Take one; gives the bytes on disk."""
+        """Take a snapshot; return its bytes on disk."""
         content = machine.snapshot()
         if self._store is None:
             with self._path.open("wb") as file:
                 file.writelines(self._seal.pack_file(os.urandom(SALT_BYTES), content))
         else:
             self._store.save(content)
-        # SQLite may not have moved all of it from its write-ahead log yet.
+        # SQLite may still have a part of it in its write-ahead log.
         return sum(path.stat().st_size for path in self._path.parent.glob(f"{self._path.name}*"))
 
     def recover(self, machine: LearnerMachine) -> None:
-        """Bring a fresh machine to the last snapshot."""
+        """Restore the last snapshot into a new machine."""
         machine.start(machine.genesis(bytes(32)))
         content = self._stored() if self._store is None else self._store.snapshot()
         assert content is not None
@@ -199,7 +199,7 @@ def _soak(feed: _Feed, place: _Place, sizes: SoakSizes, progress: Callable[[str]
     points: list[SoakPoint] = []
     done = met = 0
     begun = time.monotonic()
-    # The machine makes no cycles; looking for them among millions of users would be most of the time.
+    # The machine makes no reference cycles; searching millions of users for them would take most of the time.
     gc.disable()
     try:
         for users, first in _visits(sizes):
@@ -220,7 +220,7 @@ def _soak(feed: _Feed, place: _Place, sizes: SoakSizes, progress: Callable[[str]
 
 
 def _visits(sizes: SoakSizes) -> Iterator[tuple[list[str], bool]]:
-    """Blocks of users for one interaction each, and whether it is their first."""
+    """Yield blocks of users for one interaction each, and whether it is their first."""
     for visit in range(sizes.visits):
         for low in range(0, sizes.users, ROWS):
             users = [f"user-{number:07d}" for number in range(low, min(sizes.users, low + ROWS))]
@@ -229,7 +229,7 @@ def _visits(sizes: SoakSizes) -> Iterator[tuple[list[str], bool]]:
 
 
 class _Feed:
-    """Appends to the machine's two inputs and folds, one block of decisions at a time."""
+    """Appends to the machine's two inputs and folds, with one block of decisions at a time."""
 
     def __init__(self, machine: LearnerMachine, sizes: SoakSizes) -> None:
         rng = np.random.default_rng(1)
@@ -240,7 +240,7 @@ class _Feed:
         self._clicks: list[InputRecord] = []
 
     def interact(self, users: list[str]) -> None:
-        """Decide once for each user; what they were shown is rewarded in the next batch."""
+        """Decide once for each user; the decisions are rewarded in the next batch."""
         number, self._batch = self._batch, self._batch + 1
         ids = [f"e{number}-{row}" for row in range(len(users))]
         contexts = self._contexts[self._rng.integers(0, _CONTEXTS, len(users))]

@@ -1,7 +1,7 @@
 """The model without privacy for declared features: ridge regression on every interaction in clear.
 
-It is computed here, in one process, from what contributors did in a replay of a public dataset: no deployment of
-declared features lets interactions travel in clear.
+It is computed here, in one process, from what contributors did in a replay of a public dataset, because no deployment
+with declared features sends interactions in clear.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Int64 = NDArray[np.int64]
 
 
 class DeclaredWorld(World, FeatureWorld, Protocol):
-    """A world in a closed loop whose visits are described by declared features."""
+    """A world for a closed loop, with visits that declared features describe."""
 
 
 class ClearSums:
-    """The sums that ridge regression needs: for each item a gram matrix and a moment of contexts written out."""
+    """The sums for ridge regression: for each item, a gram matrix and a moment of dense contexts."""
 
     def __init__(self, schema: FeatureSchema, arms: int) -> None:
-        """With nothing seen."""
+        """Begin with no interactions."""
         width = schema.cells + 1
         self._ridge = float(len(schema.table) + 1)
         self.gram, self.moment = np.zeros((arms, width, width)), np.zeros((arms, width))
@@ -43,13 +43,13 @@ class ClearSums:
             self.moment[arm] += mine.T @ rewards[arms == arm].astype(np.float32)
 
     def prior(self) -> NormalPrior:
-        """What new users start from."""
+        """The model that new users start from."""
         covariance = np.linalg.inv(self.gram + self._ridge * np.eye(self.gram.shape[1])).astype(np.float64)
         return NormalPrior.of(np.einsum("kij,kj->ki", covariance, self.moment), covariance, 1.0)
 
 
 def written_out(schema: FeatureSchema, rows: Rows) -> Float32:
-    """(n, P) contexts (1, blocks) of rows."""
+    """Make dense contexts (1, blocks) from rows, (n, P)."""
     blocks, width = schema.blocks(rows), schema.cells + 1
     keys = blocks.cells + 1 + np.arange(len(rows))[:, None] * width
     dense = np.bincount(keys.ravel(), blocks.values.ravel(), len(rows) * width).reshape(len(rows), width)
@@ -58,7 +58,7 @@ def written_out(schema: FeatureSchema, rows: Rows) -> Float32:
 
 
 def clear_sums_of(world: DeclaredWorld, users: Int64, chosen: IntArray, rewards: Float64) -> ClearSums:
-    """What users (n,) did in a closed loop: items (n, rounds) that they were shown, and rewards of them."""
+    """The sums of what users (n,) did in a closed loop: items (n, rounds) that they were shown, and their rewards."""
     sums = ClearSums(world.schema, world.arms)
     for turn in range(chosen.shape[1]):
         contexts = written_out(world.schema, world.visits(users, turn).rows)
@@ -67,19 +67,19 @@ def clear_sums_of(world: DeclaredWorld, users: Int64, chosen: IntArray, rewards:
 
 
 def clear_rewards(world: DeclaredWorld, prior: NormalPrior, users: Int64, seed: int) -> Float64:
-    """(n, rounds) rewards of new users who start from a model, in the world's own coins.
+    """Rewards of new users who start from a model, (n, rounds), with the world's own coins.
 
     Args:
-        world: where they live.
+        world: the world of the users.
         prior: the model.
         users: (n,).
-        seed: of the draws among items that are not told apart.
+        seed: seed of the draws that break ties among items.
     """
     population = SparsePopulation(prior, len(users), world.rounds)
     found = np.zeros((len(users), world.rounds))
     for turn in range(world.rounds):
         contexts = written_out(world.schema, world.visits(users, turn).rows)
-        # A draw far below any difference of scores breaks ties.
+        # A draw much smaller than any difference of scores breaks ties.
         ties = 1e-5 * Draws(seed, "ties").uniforms(users, turn, world.arms)
         chosen = np.asarray((population.scores(contexts) + ties).argmax(axis=1))
         found[:, turn] = world.rewards(users, turn, chosen)

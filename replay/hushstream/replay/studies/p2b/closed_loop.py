@@ -1,8 +1,8 @@
-"""The closed loop: a population that talks to the stream as an application would, through the client alone.
+"""The closed loop: a population that talks to the stream only through the client, as an application does.
 
-Phase 0: contributors start cold, interact, and each owes one slot; the phase is ended. Phase 1: other users
-are played once for each model track, as distinct users with the same contexts and the same coin for every arm,
-so that what differs between the conditions of the comparison is where they started.
+Phase 0: contributors start cold, interact, and each owes one slot; then the phase is ended. Phase 1: other users are
+played once for each model track, as distinct users with the same contexts and the same coin for every arm. So the
+conditions of the comparison differ only in where their users started.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.edge.policy import COLD
 
 CONDITIONS = {"cold": "cold", "warm_nonprivate": "nonprivate", "warm_private": "private"}
-"""Conditions of the comparison and the model track from which their users start."""
+"""Conditions of the comparison, and the model track that each one's users start from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,11 @@ class Plan:
 
     Attributes:
         contributors: users 0 .. contributors-1 act in phase 0.
-        evaluated: the users after them act in phase 1, once per condition.
-        conditions: which conditions of the comparison, by name.
-        in_flight: users that act at the same time; each has one event under way.
-        pace: None for as fast as possible, else interactions a second.
-        first: users of phase 0 below this were played by an earlier run (resume).
+        evaluated: how many users after them act in phase 1, once per condition.
+        conditions: the names of the conditions to compare.
+        in_flight: how many users act at the same time; each has one event under way.
+        pace: interactions per second; None: as fast as possible.
+        first: users of phase 0 with lower numbers were played by an earlier run (resume).
     """
 
     contributors: int
@@ -50,7 +50,7 @@ class Plan:
     first: int = 0
 
     def interactions(self, rounds: int) -> int:
-        """The number of interactions in both phases, if every user has ``rounds`` rounds."""
+        """How many interactions both phases have, if every user has ``rounds`` rounds."""
         return (max(0, self.contributors - self.first) + self.evaluated * len(self.conditions)) * rounds
 
     def __post_init__(self) -> None:
@@ -68,11 +68,11 @@ class Plan:
 
 @dataclass(slots=True)
 class Played:
-    """What happened: rewards (users, rounds) per condition, and how long it took.
+    """The outcome of a run: rewards (users, rounds) per condition, and how long it took.
 
     Attributes:
-        rewards: by condition of the comparison; contributors under "contributors".
-        chosen: the arms chosen, likewise (users, rounds).
+        rewards: by condition of the comparison; those of contributors under "contributors".
+        chosen: the chosen arms in the same form.
         decisions: how many decisions were asked for.
         seconds: from the first context to the last reward.
         latencies: seconds from asking to answer, a sample.
@@ -94,10 +94,10 @@ class ClosedLoop:
         """Bind a world with enough users to a plan.
 
         Args:
-            world: who acts.
-            plan: in which order.
-            progress: told after every interaction.
-            rules: what the deployment takes; a client needs them where contexts are values by name.
+            world: the users who act.
+            plan: who plays when.
+            progress: called after every interaction.
+            rules: the contexts that the deployment accepts; a client needs them where contexts are values by name.
 
         Raises:
             HushstreamError: the plan needs more users than the world has.
@@ -120,7 +120,7 @@ class ClosedLoop:
         """Play both phases over a client's log.
 
         Raises:
-            HushstreamError: no model came of the ended phase in time.
+            HushstreamError: no model followed the ended phase in time.
         """
         plan = self._plan
         self._started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Waits, as an application can, until the learners have the model of a phase that ended."""
+"""Waits, in a way that an application can too, until the learners have the model of a phase that ended."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def await_models(
     Args:
         client: a started client.
         tracks: the model tracks.
-        partitions: of the learners.
+        partitions: how many partitions the learners have.
         context: any valid context.
 
     Raises:
@@ -41,10 +41,10 @@ async def await_models(
 async def _await_model(
     client: Client, track: str, partition: int, partitions: int, context: ArrayLike | Mapping[str, Any]
 ) -> None:
-    """Ask for a user who does nothing else until their learner holds the model.
+    """Ask for a user who does nothing else, until their learner holds the model.
 
-    Several windows give several versions: the model counts as complete when `STEADY_POLLS` answers in a row came
-    from the same version.
+    Several windows give several versions. The model counts as complete when `STEADY_POLLS` answers in a row come from
+    the same version.
     """
     user = next(name for n in count() if partition_of(name := f"probe-{track}-{n}", partitions) == partition)
     deadline = time.perf_counter() + MODEL_TIMEOUT_SECONDS

@@ -1,4 +1,4 @@
-"""`run` for P2B: a population through learner, shuffler and aggregator, and the value of a private start for it."""
+"""`run` for P2B: plays a population through learner, shuffler and aggregator, and values a private start for it."""
 
 from __future__ import annotations
 
@@ -49,17 +49,17 @@ from hushstream.systems.p2b.guarantee.summed import summed_of
 
 @dataclass(frozen=True, slots=True)
 class P2BOptions(PlayOptions):
-    """What to run: what every system has (`PlayOptions`), and its own.
+    """What to run: the options of every system (`PlayOptions`), and P2B's own.
 
     Attributes:
-        dataset: a world by name.
+        dataset: name of a world.
         contributors, evaluated: users of the two phases; by default 70 % and 30 % of the world's users.
         conditions: which conditions to compare.
-        in_flight: users that act at the same time.
-        pace: interactions a second; None for as fast as possible.
-        first: contributors below this were played before (resume).
-        secret_keys: whether the private deployment has random keys in files, as a live one has, in place of keys that
-            follow from the seed; then another run has other noise.
+        in_flight: how many users act at the same time.
+        pace: interactions per second; None: as fast as possible.
+        first: contributors with lower numbers were played before (resume).
+        secret_keys: whether the private deployment has random keys in files, as a live one has, and not keys that
+            follow from the seed; then every run has other noise.
     """
 
     dataset: str = "synthetic"
@@ -118,9 +118,9 @@ def _play(
 
 
 def _prepared(options: P2BOptions, world: World, arm: Arm, config: P2BConfig, place: Place) -> System:
-    """The deployment's folder: that of a replay where its keys come from a seed, with new keys of its own otherwise.
+    """Prepare the deployment's folder: with seeded keys as a replay, otherwise with new random keys.
 
-    Beside a broker and workers the encoder is fitted in a process of its own, which gives its memory back.
+    With a broker and workers, the encoder is fitted in a process of its own, which then frees its memory.
     """
     seeded = place.seed is not None
     made = partial(
@@ -141,7 +141,7 @@ def _prepared(options: P2BOptions, world: World, arm: Arm, config: P2BConfig, pl
 
 
 def _new_keys(folder: Path, config: P2BConfig) -> None:
-    """A random key for each zone, unless an earlier run that is gone on with has left them."""
+    """Make a random key for each zone, unless an earlier run that is resumed left its keys."""
     if not (folder / KEYS).exists():
         generate_keys(folder / KEYS, key_names(kind_of(config.system).roles))
 
@@ -167,7 +167,7 @@ def _plan(options: P2BOptions, world: World) -> Plan:
 
 
 def _config(options: P2BOptions, world: World, plan: Plan) -> dict[str, Any]:
-    """The configuration that fits a world, under what the caller asked for."""
+    """The configuration that fits a world, changed by what the caller set."""
     values: dict[str, Any] = {
         "deployment": "replay",
         "items": {"capacity": world.arms},
@@ -189,12 +189,12 @@ def _declares(world: World) -> TypeGuard[DeclaredWorld]:
 
 
 def _played_conditions(world: World, plan: Plan) -> tuple[str, ...]:
-    """Those that deployments are played for: of declared features none lets interactions travel in clear."""
+    """The conditions that deployments play; with declared features none sends interactions in clear."""
     return tuple(one for one in plan.conditions if one != WARM_NONPRIVATE or not _declares(world))
 
 
 def _clear(options: P2BOptions, world: World, plan: Plan, played: Played) -> dict[str, NDArray[np.float64]]:
-    """Rewards of users who start from a model of all interactions in clear, where features are declared."""
+    """Rewards of users who start from a model of all interactions in clear, for declared features."""
     contributed = plan.contributors - plan.first
     if WARM_NONPRIVATE not in plan.conditions or not _declares(world) or not contributed:
         return {}
@@ -254,13 +254,13 @@ def _stated(played: _PlayedArm) -> StatedGuarantee:
 
 
 def _checked(arms: Sequence[_PlayedArm]) -> dict[str, RoleCheck]:
-    """What recomputing found, by role, of all arms together."""
+    """The findings of recomputing, by role, for all arms together."""
     found = [role_checks(one.system, one.recording.logs, one.keys) for one in arms]
     return {role: sum((one[role] for one in found[1:]), found[0][role]) for role in found[0]}
 
 
 def _slot_contents(system: P2BSystem, logs: LogCopy, keys: KeySource) -> Iterator[bytes]:
-    """What every slot holds, opened where it is sealed."""
+    """The content of every slot, opened where it is sealed."""
     sealing = system.sealing
     opener = None if sealing is None else Openers(sealing, keys.ring("sealing").kept(), system.form.opener)
     for _, part in logs.of_topic("reports"):
@@ -325,9 +325,9 @@ def arms_of(name: str, folder: Path, conditions: Sequence[str]) -> tuple[Arm, ..
     """The private arm and, where a condition asks for exact interactions, the arm that has them.
 
     Args:
-        name: of the private deployment.
-        folder: of the private deployment; the other one lies below it.
-        conditions: of the comparison, by name.
+        name: name of the private deployment.
+        folder: folder of the private deployment; the other one lies below it.
+        conditions: names of the conditions of the comparison.
     """
     private = Arm(name, folder, tuple(one for one in conditions if one != WARM_NONPRIVATE))
     if WARM_NONPRIVATE not in conditions:
@@ -337,7 +337,7 @@ def arms_of(name: str, folder: Path, conditions: Sequence[str]) -> tuple[Arm, ..
 
 
 def after(progress: Progress | None, done: int, total: int) -> Progress | None:
-    """Progress of one arm as a part of all arms' ``total``, after ``done`` of the arms before it."""
+    """Progress of one arm as a part of ``total`` of all arms, with ``done`` by the arms before it."""
     if progress is None:
         return None
     return lambda here, _, what: progress(done + here, total, what)

@@ -26,7 +26,7 @@ def sample(
     codes: int = 16,
     window_slots: int = 100,
 ) -> Sample:
-    """Users who each owe one slot at the end."""
+    """A sample of a deployment: users who each owe one slot at the end."""
     world: World = make_world(_DATASET, users=users, dimension=dimension, arms=arms, seed=1)
     more = {
         "expected_slots": users,
@@ -35,13 +35,13 @@ def sample(
         "release": {"window_units": window_slots},
     }
     config = parse_config(_config("sizes", world, more))
-    # A deployment has no second arm, whose interactions travel in clear.
+    # A real deployment has no second arm that sends interactions in clear.
     system = prepare(folder, config, public_dataset=_DATASET, non_private_arm=False)
     return Sample(system, users * world.rounds, ClosedLoop(world, Plan(users, 0, ("cold",), in_flight=64)).run)
 
 
 def live(folder: Path, users: int, pace: float) -> Sample:
-    """Contributors of a shop and a tenth as many others, at ``pace`` interactions/s; windows close in seconds."""
+    """Contributors of a shop and a tenth as many other users, at ``pace`` interactions/s; windows close in seconds."""
     plan = Plan(users, users // 10, ("cold", "warm_private"), in_flight=16, pace=pace)
     world = shop(users=plan.contributors + plan.evaluated, rounds=_LIVE_ROUNDS, seed=1)
     values = {
@@ -53,7 +53,7 @@ def live(folder: Path, users: int, pace: float) -> Sample:
         "exploration": {"choice": "epsilon", "share": 0.05},
         "feedback": {"attribution_window_seconds": 0.4, "settle_seconds": 0.5, "click_rate": world.click_rate},
         "release": {"window_units": _LIVE_WINDOW_SLOTS, "sums": "counter", "horizon": _LIVE_WINDOWS},
-        # So large that noise does not hide the answers of so few users.
+        # So large an epsilon that noise does not hide the answers of so few users.
         "holdout": {
             "share": 0.3,
             "epsilon": 8.0,

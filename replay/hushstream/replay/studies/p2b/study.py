@@ -84,12 +84,12 @@ def _soak(sizes: Sequence[Any], progress: Callable[[str], None]) -> tuple[Any, R
 
 
 def _plays(made: Any) -> bool:
-    """Whether it is a class of worlds of users who are not related; so is what a factory does not name."""
+    """Whether an object is a class of worlds of unrelated users; whatever a factory does not name counts as one."""
     return made is None or (hasattr(made, "rounds") and not hasattr(made, "relation"))
 
 
 def paper_line(scale: Scale, progress: Progress | None) -> Row:
-    """The threshold on codes alone against slot sums, at the paper's p of 1/2: its claim is epsilon ln 2."""
+    """One line of the table of papers: thresholds on codes against slot sums, at p = 1/2 (claimed: epsilon ln 2)."""
     users, seeds = (500, range(2)) if scale.quick else (5_000, range(3))
     lines = (Line("paper", 8, MODES["paper"]), Line("slot sums", 8, MODES["slot-sums"]))
     played = play(Point(NAME, {}, SOFTMAX, users, 10, 10, 10, lines), seeds, progress)
@@ -113,7 +113,7 @@ def paper_line(scale: Scale, progress: Progress | None) -> Row:
 
 
 def run_view(result: RunResult) -> View:
-    """Warm private users against cold ones, and every condition's reward by interaction."""
+    """Warm private users compared with cold ones, and every condition's reward by interaction."""
     compared = headline(result)
     return View(
         title=title(result),

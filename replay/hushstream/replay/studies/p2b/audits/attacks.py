@@ -1,6 +1,6 @@
-"""Attacks on the protocol around the noise: each one succeeds if one rule of the protocol is left out.
+"""Attacks on the protocol around the noise; each one succeeds if one rule of the protocol is missing.
 
-As in `hushstream.replay.studies.p2b.audits.releases` a run is one cell wherever cells do not depend on one another.
+As in `hushstream.replay.studies.p2b.audits.releases`, a run is one cell wherever cells do not affect one another.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ _WORD = 1 << 64
 
 
 def shifted_window() -> Run:
-    """Count-closed windows: a slot that is missing would shift every later one by one.
+    """Attack windows that close by count: a missing slot would shift every later slot by one place.
 
-    Every window has slots of one cell. Sums of a window that are one short, and those of the next cell that are one
-    too many, vote for a shift.
+    Every window has slots of one cell. If the sums of one window are one too small and those of the next window's cell
+    one too large, they vote for a shift.
     """
     system = p2b(ReleaseConfig(sums="fresh", window_slots=WINDOW_SLOTS))
     key = fresh_key()
@@ -77,7 +77,7 @@ def shifted_window() -> Run:
 
 
 def redrawn_noise() -> Run:
-    """The same window released again and again, as after crashes: new draws would average out."""
+    """Attack a window that is released again and again, as after crashes: new draws would average out."""
     system, key = p2b(ReleaseConfig(sums="fresh")), fresh_key()
 
     def scores(present: bool) -> NDArray[np.float64]:
@@ -89,7 +89,7 @@ def redrawn_noise() -> Run:
 
 
 def two_epsilons() -> Run:
-    """One cell released at two epsilons under one key and one nonce: noise from one stream would solve for the cell."""
+    """Attack one cell released at two epsilons under one key and nonce: two noises from one stream reveal the cell."""
     systems = [p2b(ReleaseConfig(sums="fresh", epsilon=epsilon)) for epsilon in EPSILONS]
     key, law = fresh_key(), _coupled(*EPSILONS)
     first, second = (system.guarantee().cost for system in systems)
@@ -106,10 +106,10 @@ def two_epsilons() -> Run:
 
 
 def forked_journal() -> Run:
-    """One window of one journal released over two contents, the unit in one of them: noise in common would cancel.
+    """Attack one journal with two branches that release one window over different contents: common noise would cancel.
 
-    Each branch has its shuffler, and the other one holds a report that the first does not. What both tell is priced
-    as two releases.
+    Each branch has its own shuffler. The other branch holds a report that the first does not; the unit is in one of
+    them. Both releases together are priced as two releases.
     """
     release = ReleaseConfig(sums="fresh", epsilon=EPSILONS[0], window_slots=CELLS + 1)
     system, key = p2b(release), fresh_key()
@@ -126,7 +126,7 @@ def forked_journal() -> Run:
 
 @lru_cache(maxsize=4)
 def _coupled(low: float, high: float) -> NDArray[np.float64]:
-    """P(x, y) of one draw at each epsilon from the same words, for x and y from -`_REACH` to `_REACH`."""
+    """P(x, y) of one draw at each epsilon from the same random words, for x and y from -`_REACH` to `_REACH`."""
     first, second = (laplace_tables(*laplace_scale(epsilon, 1)) for epsilon in (low, high))
     sizes = _shared(*(_thresholds(tables) for tables in (first, second)))
     signs = _shared([int(first.negative_below)], [int(second.negative_below)])
@@ -147,7 +147,7 @@ def _thresholds(tables: LaplaceTables) -> list[int]:
 
 
 def _shared(first: list[int], second: list[int]) -> list[tuple[int, int, float]]:
-    """How many of each row's thresholds a uniform word has passed, and the probability of it."""
+    """How many of each row's thresholds a uniform word has passed, with the probability of each pair."""
     edges = sorted({0, *first, *second})
     return [
         (sum(t <= edge for t in first), sum(t <= edge for t in second), (after - edge) / _WORD)
@@ -156,7 +156,7 @@ def _shared(first: list[int], second: list[int]) -> list[tuple[int, int, float]]
 
 
 def injected_reports() -> Run:
-    """Sampled tuples: an adversary adds all but one of the reports that a crowd needs; does it come out?"""
+    """Attack sampled tuples: an adversary adds all but one of the reports that a crowd needs; is it released?"""
     system, key = p2b(ReleaseConfig(mode="tuples", sampling=SAMPLING, threshold=THRESHOLD)), fresh_key()
 
     def scores(present: bool) -> NDArray[np.float64]:
@@ -167,12 +167,12 @@ def injected_reports() -> Run:
 
 @dataclass(slots=True)
 class _Journal:
-    """One journal partition in memory, to which anybody may append."""
+    """One journal partition in memory that anybody may append to."""
 
     records: list[bytes]
 
     async def send(self, output: Output) -> Awaitable[Any]:
-        """Append, and acknowledge with the offset."""
+        """Append, and acknowledge with the record's offset."""
         self.records.append(output.value)
         landed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         landed.set_result(_Landed(len(self.records) - 1))
@@ -189,7 +189,7 @@ class _Landed:
 
 
 def two_owners() -> Run:
-    """Workers hold one partition, each with one slot of its own: their releases together would average noise out."""
+    """Attack several workers on one partition, each with its own slot: together their releases would average noise."""
     system = p2b(ReleaseConfig(sums="fresh", window_slots=CELLS + 1))
     key = fresh_key()
     held = [Report(code, 1 - TARGET, 1) for code in range(OWNERS)]
@@ -205,7 +205,7 @@ def two_owners() -> Run:
 async def _race(
     system: P2BSystem, key: Key, genesis: bytes, windows: Sequence[Sequence[Report | None]]
 ) -> list[NDArray[np.int64]]:
-    """What owners publish who all stand at the same place of one journal: append, confirm, and only then release."""
+    """What owners publish that all stand at the same place of one journal: append, confirm, and only then release."""
     journal = _Journal([genesis])
     under_way = []
     for contents in windows:
@@ -244,7 +244,7 @@ def _reports(system: P2BSystem, contents: Sequence[Report | None]) -> InputSlice
 
 
 def differenced_metrics() -> Run:
-    """The public endpoint before and after: a user clicked, or not."""
+    """Attack the public endpoint by reading it before and after: did a user click?"""
     system, key = p2b(ReleaseConfig(sums="fresh")), fresh_key()
     without = _public_change(system, key, clicked=False)
 
@@ -255,7 +255,7 @@ def differenced_metrics() -> Run:
 
 
 def _public_change(system: P2BSystem, key: Key, clicked: bool) -> tuple[bytes, bytes]:
-    """What anybody may read of a learner before and after a context, what was shown for it, and perhaps a click."""
+    """What anybody may read of a learner before and after a context, its shown item, and perhaps a click."""
     machine = LearnerMachine(system, 0, key)
     machine.start(machine.genesis(bytes(32)))
     topics = tuple(topic.name for topic in TOPICS)
@@ -273,7 +273,7 @@ def _public_change(system: P2BSystem, key: Key, clicked: bool) -> tuple[bytes, b
 
 
 def _fold(machine: LearnerMachine, metrics: Metrics, topic: str, schema: str, fields: dict[str, Any]) -> None:
-    """One record, and what a worker counts for it."""
+    """Fold one record, and count for it as a worker does."""
     place = machine.positions()[topic, 0]
     record = InputRecord(place, 0, codec.encode(schema, fields))
     for step in machine.fold([InputSlice(topic, 0, place, place + 1, (record,))]):
@@ -281,7 +281,7 @@ def _fold(machine: LearnerMachine, metrics: Metrics, topic: str, schema: str, fi
 
 
 def _count(metrics: Metrics, step: Step) -> None:
-    """What a worker counts for a step; nothing here takes any time."""
+    """Count a step as a worker does; here no step takes any time."""
     if step.journal is not None:
         metrics.journaled()
     metrics.batch(step.counts, 0.0)
@@ -290,7 +290,7 @@ def _count(metrics: Metrics, step: Step) -> None:
 
 
 def differenced_windows() -> Run:
-    """All that anybody may read of a window but its sums: every slot holds a report, or null."""
+    """Attack all that anybody may read of a window except its sums: does every slot hold a report, or null?"""
     system, key = p2b(ReleaseConfig(sums="fresh", window_slots=CELLS)), fresh_key()
     without = _public_window(system, key, slots(False))
 
@@ -301,7 +301,7 @@ def differenced_windows() -> Run:
 
 
 def _public_window(system: P2BSystem, key: Key, contents: Sequence[Report | None]) -> tuple[list[object], bytes]:
-    """What a shuffler publishes of one window beside noised sums, and its public metrics."""
+    """What a shuffler publishes of one window in addition to noised sums, and its public metrics."""
     machine = ShufflerMachine(system, 0, key)
     machine.start(machine.genesis(bytes(32)))
     metrics = Metrics(

@@ -1,4 +1,4 @@
-"""The audit of one configuration of P2B."""
+"""The audit of one P2B configuration."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _Attack: TypeAlias = Callable[[P2BSystem, int], Attacked]
 _Read: TypeAlias = Callable[[P2BSystem], NDArray[np.int64]]
 
 _SUMS = 1 << 21
-"""Noised sums of all steps that one counter over windows is fed."""
+"""How many noised sums, over all steps, one counter over windows gets at most."""
 
 
 def audit_config(config: P2BConfig, runs: int, false_alarm: float) -> AuditReport:
     """Attack what a configuration releases.
 
     Raises:
-        HushstreamError: its mode's noise cannot be attacked at any size, or so many runs of it take too long.
+        HushstreamError: the noise of its mode cannot be attacked at any size, or so many runs of it take too long.
     """
     release = config.release
     if release.mode != "slot-sums":
@@ -75,11 +75,11 @@ class _Form:
     """How slots of one form are attacked.
 
     Attributes:
-        deployed: the deployment of a configuration.
-        attack: neighbours, by so many windows of a counter at most.
-        read: the sums of one window of nulls, as they are published.
-        step: how far a report moves a sum, by the reward levels.
-        reduced: what of the configuration is left out.
+        deployed: makes the deployment of a configuration.
+        attack: the attack on neighbours, with the most windows of a counter that it may feed.
+        read: publishes the sums of one window of null slots.
+        step: how far a report moves a sum, from the number of reward levels.
+        reduced: which parts of the configuration are left out.
     """
 
     deployed: Callable[[P2BConfig], P2BSystem]
@@ -126,7 +126,7 @@ def _noise_of(system: P2BSystem, form: _Form) -> Noise:
 
 
 def _law(system: P2BSystem, step: int) -> tuple[float, Sizes]:
-    """Of a sum's noise, by the epsilon of a slot, which is kept with the configured chance."""
+    """The unit and the distribution of a sum's noise; a slot is kept with the configured probability."""
     tree, kept = system.window_tree, system.config.release.sampling
 
     def drawn(epsilon: float) -> float:

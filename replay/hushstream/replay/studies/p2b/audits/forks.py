@@ -1,4 +1,4 @@
-"""Branches of the journals of P2B's roles."""
+"""Forks of the journals of P2B's roles."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from hushstream.systems.p2b.lift import lift_guarantee
 SLOTS = 4
 
 ROOM = BudgetConfig(epsilon=100.0, delta=1e-3)
-"""For the epoch that a suspected rollback opens."""
+"""A budget that is enough for the epoch after a suspected rollback."""
 
 CROWD = 20
-"""Reports of each tuple of a window whose crowds are sampled: their even counts lie as often above half as below."""
+"""Reports of each tuple where crowds are sampled: an even number, so kept counts lie above half as often as below."""
 
 SAMPLED = ReleaseConfig(mode="tuples", sampling=0.5, threshold=2, window_slots=CELLS * CROWD)
 
 
 def windows(release: ReleaseConfig) -> Fork:
-    """All cells of one window, and both sums, each a run."""
+    """The fork of one window: all cells and both sums, each of them a run."""
     system, key = p2b(release, budget=ROOM), fresh_key()
 
     def play(branch: Branch, nonce: bytes) -> NDArray[np.float64]:
@@ -46,12 +46,12 @@ def windows(release: ReleaseConfig) -> Fork:
 
 
 def sampled_tuples() -> Fork:
-    """How many of each crowd the coins of one window kept, less what is expected: each crowd a run."""
+    """The fork of sampled crowds: how many of each crowd the coins kept, minus the expectation; crowds are runs."""
     system, key = p2b(SAMPLED), fresh_key()
 
     def play(branch: Branch, nonce: bytes) -> NDArray[np.float64]:
         reports: Sequence[Report | None] = [Report(code, TARGET, 1) for code in range(CELLS) for _ in range(CROWD)]
-        # Null for the first: one coin fewer in its crowd.
+        # The first report becomes null, so its crowd has one coin less.
         contents = [None, *reports[1:]] if branch.other_contents else reports
         return columns(played_windows(system, key, [contents], nonce, branch=branch)[0, 0, 1:, TARGET] - CROWD / 2)
 
@@ -60,7 +60,7 @@ def sampled_tuples() -> Fork:
 
 
 def lift_counts(lift: LiftConfig) -> Fork:
-    """The first sums of a lift: they are drawn ahead, so a suspected rollback alone keeps branches apart."""
+    """The fork of a lift's first sums: they are drawn ahead, so only the epoch of a rollback separates branches."""
     system, key = p2b(ReleaseConfig(levels=2), lift, replace(ROOM, lift=0.5)), fresh_key()
 
     def play(branch: Branch, nonce: bytes) -> NDArray[np.float64]:
@@ -71,7 +71,7 @@ def lift_counts(lift: LiftConfig) -> Fork:
 
 
 def fork_rows(lift: LiftConfig) -> tuple[Recipe, ...]:
-    """All of them, in the order of the table."""
+    """All audits of forks, in the order of the table."""
     fresh = ReleaseConfig(sums="fresh", window_slots=SLOTS)
     counted = ReleaseConfig(sums="counter", windows=32, window_slots=SLOTS)
     return (

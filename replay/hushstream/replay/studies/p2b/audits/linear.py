@@ -1,7 +1,7 @@
 """The shuffler's releases of slots with declared features, on neighbouring windows.
 
 The strongest report of a deployment puts all units of a slot into one cell: it moves that cell as far as any report
-moves all cells together. A run is one cell, as each has a slot of its own and noise of its own.
+moves all cells together. A run is one cell, because each cell has its own slot and its own noise.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ FEATURES = {
 }
 
 Forge = Callable[[NDArray[np.void], FeatureLayout], None]
-"""Changes what a slot holds, in place."""
+"""Changes the content of slots in place."""
 
 
 def declared(release: ReleaseConfig) -> P2BSystem:
-    """A deployment of `FEATURES`."""
+    """A deployment with `FEATURES`."""
     context = ContextConfig(declared=declare(FEATURES))
     return P2BSystem.declared(
         P2BConfig(deployment="audit", arms=ARMS, context=context, expected_slots=1_000, release=release)
@@ -42,23 +42,23 @@ def declared(release: ReleaseConfig) -> P2BSystem:
 
 
 def as_it_is(slots: NDArray[np.void], layout: FeatureLayout) -> None:
-    """A report that the layout allows."""
+    """Leave the report as the layout allows it."""
 
 
 def twice_the_units(slots: NDArray[np.void], layout: FeatureLayout) -> None:
-    """Units beyond U, in two places of one cell."""
+    """Put more than U units into two places of one cell."""
     slots["cells"][:, 1], slots["units"][:, 1] = slots["cells"][:, 0], slots["units"][:, 0]
 
 
 def signs_that_cancel(slots: NDArray[np.void], layout: FeatureLayout) -> None:
-    """Units whose sum is U and whose absolute values are not: one cell beside has some of the other sign."""
+    """Use units whose sum is U but whose absolute values are more: a second cell has some of the other sign."""
     # All these slots have the other sign in the same cell, so that no slot reduces the effect of another.
     slots["cells"][:, 1], slots["cells"][:, 2] = 0, slots["cells"][:, 0]
     slots["units"][:, 1], slots["units"][:, 2] = -slots["units"][:, 0], slots["units"][:, 0]
 
 
 def a_level_beyond(slots: NDArray[np.void], layout: FeatureLayout) -> None:
-    """A reward above the highest level."""
+    """Use a reward above the highest level."""
     slots["level"] = 3 * layout.levels
 
 
@@ -70,7 +70,7 @@ FORGED: dict[str, Forge] = {
 
 
 def contents_of(layout: FeatureLayout, level: int, forge: Forge = as_it_is) -> list[bytes]:
-    """For each arm and cell a slot with all units in that cell."""
+    """One slot for each arm and cell, with all units in that cell."""
     places = np.indices((layout.arms, layout.cells)).reshape(2, -1)
     slots = slot_columns(layout, places.shape[1])
     slots["arm"], slots["level"] = places[0], level
@@ -80,7 +80,7 @@ def contents_of(layout: FeatureLayout, level: int, forge: Forge = as_it_is) -> l
 
 
 def published(system: P2BSystem, windows: Sequence[Sequence[bytes]]) -> NDArray[np.int64]:
-    """The sums of windows as the shuffler publishes them under a key and nonce of their own: (windows, 2, K, P)."""
+    """The sums of windows as the shuffler publishes them under a new key and nonce: (windows, 2, K, P)."""
     key, genesis = fresh_key(), fresh_nonce()
     running = open_running(system.window_tree, key, release_address(system, genesis, 0))
     found = []
@@ -92,14 +92,14 @@ def published(system: P2BSystem, windows: Sequence[Sequence[bytes]]) -> NDArray[
 
 
 def audit_linear_sums(system: P2BSystem, most: int, forge: Forge = as_it_is) -> Attacked:
-    """Fresh noise or a counter: a report moves one cell by U R and U (M - R), and nothing else.
+    """Attack fresh noise or a counter: a report moves one cell by U R and U (M - R), and no other cell.
 
-    R is half of M, so that both sums move alike; where M is odd it is M, and one sum moves.
+    R is half of M, so that both sums move equally; where M is odd R is M, and only one sum moves.
 
     Args:
-        system: under attack.
-        most: windows of a counter that the attack may feed.
-        forge: what is done to the report.
+        system: the attacked system.
+        most: the most windows of a counter that the attack may feed.
+        forge: changes the report.
     """
     layout, tree = system.linear.layout, system.window_tree
     reading = ONE_WINDOW if tree is None else reading_of(tree, most)

@@ -1,7 +1,7 @@
 """The releases of the shuffler and of the lift on neighbouring inputs, each under its own journal nonce.
 
 A run is one cell of the shuffler, or one group of the lift: a slot or a user moves only its own, and the noise (or the
-coins) of the others is independent of it. So one release gives as many runs as it has cells.
+coins) of the others is independent. So one release gives as many runs as it has cells.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from hushstream.systems.p2b.machines.running import open_running
 from hushstream.systems.p2b.shuffler.windows import ClosedBy, ClosedWindow
 
 Contents = Sequence[Report | None]
-"""Of one window's slots."""
+"""The contents of the slots of one window."""
 
 CELLS, ARMS = 25, 2
-"""Codes and arms of a deployment under attack."""
+"""Codes and arms of an attacked deployment."""
 
 _WAIT_MS = 1_000
 """How long a decision waits for its reward before the lift counts it."""
 
 TARGET = 1
-"""The arm that the unit's report names; what is known of the others is in arm 0, or in the same cell."""
+"""The arm of the unit's report; the known reports are of arm 0, or in the same cell."""
 
 
 def p2b(
@@ -74,7 +74,7 @@ def p2b(
 
 
 def stand_in(config: P2BConfig) -> P2BSystem:
-    """A deployment of a configuration, with an encoder that was not fitted: releases do not ask where centroids lie."""
+    """The deployment of a configuration with an encoder that was not fitted: releases do not depend on centroids."""
     centroids = np.arange(resolve_codes(config)) % config.context.dimension
     return P2BSystem.of(config, np.eye(config.context.dimension, dtype=np.int64)[centroids] * CENTROID_STEPS)
 
@@ -84,7 +84,7 @@ def published(
 ) -> NDArray[np.int64]:
     """The sums of some windows as the shuffler publishes them: int64 (windows, 2, codes, arms).
 
-    The journal's nonce is a new one, unless it is given.
+    The journal has a new nonce if none is given.
     """
     genesis = fresh_nonce() if nonce is None else nonce
     running = open_running(system.window_tree, key, release_address(system, genesis, 0))
@@ -96,30 +96,30 @@ def published(
 
 
 def crowd_sums(system: P2BSystem, crowd: Mapping[str, Any]) -> NDArray[np.int64]:
-    """Both sums of a crowd record, int64 (2, codes, arms)."""
+    """The two sums of a crowd record, int64 (2, codes, arms)."""
     sums = [np.frombuffer(crowd[name], "<i8").astype(np.int64) for name in ("ones", "zeros")]
     return np.array(sums).reshape(2, system.codes, system.config.arms)
 
 
 def slots(present: bool, others: int = 0, other_arm: int = TARGET) -> list[Report | None]:
-    """For each code the unit's slot, a report or null, and the reports of others."""
+    """For each code, the unit's slot (a report or null) and the reports of others."""
     known = [Report(code, other_arm, 1) for code in range(CELLS) for _ in range(others)]
     return [*known, *(Report(code, TARGET, 1) if present else None for code in range(CELLS))]
 
 
 Publish = Callable[[P2BSystem, Key, Sequence[Contents]], NDArray[np.int64] | NDArray[np.float64]]
-"""What is published of some windows, (windows, 2, codes, arms)."""
+"""Publishes some windows, (windows, 2, codes, arms)."""
 
 
 def audit_slot_sums_release(system: P2BSystem, most: int, publish: Publish = published) -> Attacked:
-    """Fresh noise or a counter: a report moves the two sums of its cell by R and M - R, and nothing else.
+    """Attack fresh noise or a counter: a report moves the two sums of its cell by R and M - R, and nothing else.
 
-    R is half of M, so that both sums move alike; where M is odd it is M, and one sum moves.
+    R is half of M, so that both sums move equally; where M is odd R is M, and only one sum moves.
 
     Args:
-        system: under attack.
-        most: windows of a counter that the attack may feed.
-        publish: the release as it is, or the role around it.
+        system: the attacked system.
+        most: the most windows of a counter that the attack may feed.
+        publish: the bare release, or the role around it.
 
     Raises:
         HushstreamError: see `reading_of`.
@@ -145,11 +145,11 @@ def audit_slot_sums_release(system: P2BSystem, most: int, publish: Publish = pub
 
 
 ONE_WINDOW = Reading((1,), np.eye(1), np.ones(1), np.ones(1), 1.0)
-"""Fresh noise: each window is read by itself."""
+"""Reads each window separately, for fresh noise."""
 
 
 def slots_family(system: P2BSystem, reading: Reading) -> Family:
-    """Both sums of a cell, or one, on all nodes that are read, of a slot that is kept with the configured chance."""
+    """The distributions of one or both sums of a cell on all read nodes, for a slot kept with the configured chance."""
     return pure(lambda epsilon: slots_pair(system, reading, epsilon).power)
 
 
@@ -209,7 +209,7 @@ def audit_shadow(system: P2BSystem) -> Run:
 
 
 def audit_tuples_release(system: P2BSystem, others: int) -> Run:
-    """Tuples: one report more in a crowd of ``others``."""
+    """Attack tuples: one more report in a crowd of ``others``."""
     chance, threshold = system.config.release.sampling, system.threshold
     key, likelier = fresh_key(), max(threshold, math.floor(chance * (others + 1)) + 1)
 
@@ -222,7 +222,7 @@ def audit_tuples_release(system: P2BSystem, others: int) -> Run:
 
 
 def tuples_family(others: int, threshold: int) -> Family:
-    """Crowds of one size at every sampling probability p, sold for -ln(1-p)."""
+    """The distributions of crowds of one size at every sampling probability p, with the price -ln(1-p)."""
     return Family(
         lambda sampling: sampled_pair(sampling, others, threshold).power,
         lambda sampling: -math.log1p(-sampling),
@@ -232,7 +232,7 @@ def tuples_family(others: int, threshold: int) -> Family:
 
 
 def unique_tuple_attack(system: P2BSystem, others: int) -> Attack:
-    """A report whose arm nobody else has, under a code that ``others`` have: does its tuple show?"""
+    """A report with an arm that nobody else has, and a code that ``others`` have: is its tuple released?"""
     key = fresh_key()
 
     def scores(present: bool) -> NDArray[np.float64]:
@@ -243,5 +243,5 @@ def unique_tuple_attack(system: P2BSystem, others: int) -> Attack:
 
 
 def audit_unique_tuple(system: P2BSystem, others: int) -> Run:
-    """The attack that breaks the paper's claim, whatever the release mode."""
+    """Run the attack that breaks the paper's claim, on any release mode."""
     return partial(audit_attack, unique_tuple_attack(system, others), system.guarantee().cost, None)

@@ -1,4 +1,4 @@
-"""The noise of every place that P2B's roles release."""
+"""The noise at every place where P2B's roles release something."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from hushstream.systems.p2b.lift import SUMS, lift_guarantee, lift_tree
 
 WINDOWS = 3
 SLOTS = 4
-"""In a window."""
+"""How many slots a window has."""
 
 NULLS = (None,) * SLOTS
 
 
 def fresh_windows() -> Run:
-    """Each cell and sum of several windows of two partitions, all noise drawn afresh."""
+    """Each cell and sum of several windows of two partitions, with fresh noise."""
     system, key = p2b(ReleaseConfig(sums="fresh", window_slots=SLOTS)), fresh_key()
     axes = _cells({"partition": range(PARTITIONS), "window": range(WINDOWS)})
 
@@ -38,7 +38,7 @@ def fresh_windows() -> Run:
 
 
 def counted_cells() -> Run:
-    """Each cell and sum of the first window of two partitions, through a counter over windows."""
+    """Each cell and sum of the first window of two partitions, with a counter over windows."""
     system, key = p2b(ReleaseConfig(sums="counter", windows=LEAVES, window_slots=SLOTS)), fresh_key()
 
     def journal() -> NDArray[np.float64]:
@@ -51,7 +51,7 @@ def counted_cells() -> Run:
 
 
 def counted_windows() -> Run:
-    """Each draw of a counter over windows, on either sum; cells are runs."""
+    """Each draw of a counter over windows, on either sum; each cell is one run."""
     system, key = p2b(ReleaseConfig(sums="counter", windows=LEAVES, window_slots=SLOTS)), fresh_key()
 
     def journal() -> NDArray[np.float64]:

@@ -25,9 +25,9 @@ from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 
 SAMPLING, THRESHOLD = 0.5, 5
 WORST_CROWD = 5
-"""Other reports in a crowd for which sampled tuples with threshold 5 tell the most at epsilon ln 2."""
+"""Other reports in a crowd: with this many, sampled tuples with threshold 5 reveal the most at epsilon ln 2."""
 POPULAR = 30
-"""Reports of others under the code of the unique tuple."""
+"""Reports of others that have the unique tuple's code."""
 
 LIFT = LiftConfig(holdout=0.5, epsilon=3.0, decisions_per_user=3, releases=HORIZON)
 SHADOW = ShadowConfig(epsilon=3.0, decisions_per_user=3, releases=HORIZON)
@@ -132,7 +132,7 @@ def _shadow(name: str, shadow: ShadowConfig, runs: int) -> Recipe:
 
 
 def rows() -> tuple[Recipe, ...]:
-    """Every audit of the system."""
+    """Every audit of P2B."""
     return (*_releases(), *role_rows(), *_attacks(), *map(made, map(audit_of, works())))
 
 
@@ -140,7 +140,7 @@ LIFT_OF_ROLES = replace(LIFT, releases=4)
 
 
 def role_rows() -> tuple[Recipe, ...]:
-    """What P2B's roles publish of known inputs, while they are stopped and taken up."""
+    """The audits of what P2B's roles publish for known inputs, while they are stopped and restarted."""
     fresh, running = ReleaseConfig(levels=2, sums="fresh"), ReleaseConfig(sums="counter", windows=32)
     slot = "a report against null, through a shuffler that restarts"
     return (
@@ -156,7 +156,7 @@ def role_rows() -> tuple[Recipe, ...]:
     )
 
 
-# The shuffler's work over a window of nulls against a window of reports, in every form of release.
+# Compares the shuffler's work on a window of null slots with its work on reports, for every form of release.
 
 FORMS = {
     "fresh": ReleaseConfig(),

@@ -1,4 +1,4 @@
-"""Audits by the name of a mechanism: attacks on noise that is drawn as in a release, under a new key."""
+"""Audits by the name of a mechanism: they attack noise that is drawn as in a release, under a new key."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def audit(
 
     Args:
         mechanism: one of `MECHANISMS`.
-        epsilon: of the noise.
+        epsilon: epsilon of the noise.
         levels: M, reward levels above 0.
         runs: releases on each of two neighbours, `LEAST_RUNS` to `MOST_RUNS`.
-        false_alarm: probability with which an honest mechanism fails.
+        false_alarm: the probability that an honest mechanism fails.
 
     Raises:
         HushstreamError: an unknown mechanism or an impossible value.
@@ -55,7 +55,7 @@ def audit(
 
 
 def _slot_sums(epsilon: float, levels: int) -> Callable[[int, int, int], NDArray[np.int64]]:
-    """Releases of one cell's two sums by the keyed noise of the shuffler; a fresh nonce for each call."""
+    """Releases of one cell's two sums with the shuffler's keyed noise; every call has a new nonce."""
     key = Key(os.urandom(32))
     scale = laplace_scale(epsilon, levels)
 

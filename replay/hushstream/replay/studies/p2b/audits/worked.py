@@ -1,4 +1,4 @@
-"""The releases of P2B's roles from known inputs, with stops and take-ups."""
+"""Releases of P2B's roles from known inputs, with stops and restarts."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ def played_windows(
 ) -> NDArray[np.float64]:
     """Sums of each window as a shuffler publishes them, float64 (windows, 2, codes, arms).
 
-    It restarts after every window, from the journal alone or from a snapshot of the half-filled window.
+    The shuffler restarts after every window, from the journal alone or from a snapshot of the half-filled window.
 
     Args:
-        system: whose windows have as many slots as each of ``windows``.
-        key: of the shuffler.
-        windows: what the slots hold.
-        nonce: of the journal; a new one unless given.
-        partition: of the reports.
-        branch: of a journal that was rolled back.
+        system: a system whose windows have as many slots as each of ``windows``.
+        key: the shuffler's key.
+        windows: contents of the slots.
+        nonce: the journal's nonce; None: a new one.
+        partition: partition of the reports.
+        branch: which branch of a rolled-back journal to play.
     """
     role = PlayedRole(partial(ShufflerMachine, system, partition, key), nonce=nonce, epoch_nonce=branch.epoch_nonce)
     for number, contents in enumerate(windows):
@@ -75,7 +75,7 @@ def played_windows(
 def played_lift(
     system: P2BSystem, key: Key, releases: int, nonce: bytes, partition: int = 0, branch: Branch = AS_IT_WAS
 ) -> NDArray[np.float64]:
-    """Running counts of a lift in which nobody was shown anything, as a learner publishes them: (releases, 4)."""
+    """Running counts of a lift as a learner publishes them, when nobody was shown anything: (releases, 4)."""
     role = PlayedRole(partial(LearnerMachine, system, partition, key), nonce=nonce, epoch_nonce=branch.epoch_nonce)
     for number in range(releases):
         role.put("contexts", "Seal", phase_end_fields(system.digest, number), partition)
@@ -87,7 +87,7 @@ def played_lift(
 
 
 def audit_worked_windows(release: ReleaseConfig, most: int) -> Run:
-    """`audit_slot_sums_release` of what a shuffler publishes that is stopped in the middle of each window."""
+    """`audit_slot_sums_release` of what a shuffler publishes when it is stopped in the middle of each window."""
     system = p2b(replace(release, window_slots=CELLS * ARMS))
     return audit_slot_sums_release(system, most, played_windows)
 

@@ -1,8 +1,8 @@
-"""How fast the parts of P2B compute, one thread: rows for ``make bench``.
+"""How fast the parts of P2B compute in one thread: rows for ``make bench``.
 
-Every figure is a median over rounds, and a ratio is taken within a round: machines are noisy. Rates, times of a
-choice and of whole runs are all of the thread's CPU time, which others on the machine disturb least (all work is
-in this thread: BLAS is held to one).
+Every figure is a median over rounds, and a ratio is taken within a round, because machines are noisy. All rates and
+times are of the thread's CPU time, which other programs on the machine disturb least. All work is in this thread: BLAS
+may use only one.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ USERS = 100_000
 FOLDED = 2_048
 
 Rows = Callable[[int], list[BenchRow]]
-"""Rows of one subject, from a number of rounds."""
+"""Makes the rows of one subject, from a number of rounds."""
 
 
 def compute_rows(progress: Progress, rounds: int = 5) -> list[BenchRow]:
     """Measure every subject.
 
     Args:
-        progress: told what is being measured.
+        progress: called with what is being measured.
         rounds: repetitions; figures are medians over them.
     """
     rows: list[BenchRow] = []
@@ -66,7 +66,7 @@ def compute_rows(progress: Progress, rounds: int = 5) -> list[BenchRow]:
 
 
 def learner_rows(rounds: int) -> list[BenchRow]:
-    """LinUCB at d=25, K=25: an event at a time, in batches, and in the textbook's form."""
+    """LinUCB at d=25, K=25: one event at a time, in batches, and in the textbook's form."""
     single, batched, textbook = [], [], []
     equal = 0
     for number in range(rounds):
@@ -91,7 +91,7 @@ def learner_rows(rounds: int) -> list[BenchRow]:
 
 
 def agent_rows(rounds: int) -> list[BenchRow]:
-    """`EdgeAgent` at d=25, K=25: the time of one choice with its learning step, over agents new and old."""
+    """`EdgeAgent` at d=25, K=25: the time of one choice and its learning step, for new and old agents."""
     config = P2BConfig(
         "bench", ARMS, ContextConfig(DIMENSION), 1_000, encoder=EncoderConfig(codes=8), slot=SlotConfig(100, 1)
     )
@@ -118,7 +118,7 @@ def agent_rows(rounds: int) -> list[BenchRow]:
 
 
 def population_rows(rounds: int) -> list[BenchRow]:
-    """Figure 4's largest population: cold, non-private and private, fitting of the encoder aside."""
+    """Figure 4's largest population (cold, non-private and private), without the time to fit the encoder."""
     contributors = USERS * 7 // 10
     config = P2BConfig(
         "bench",
@@ -138,7 +138,7 @@ def population_rows(rounds: int) -> list[BenchRow]:
 
 
 def encoder_rows(rounds: int) -> list[BenchRow]:
-    """The encoder, from grid units and from contexts as they come."""
+    """The encoder, from grid units and from plain contexts."""
     units = grid_points(10, 1)[:50_000]
     contexts = (units / 10.0).astype(np.float32)
     rows = []
@@ -197,7 +197,7 @@ def codec_rows(rounds: int) -> list[BenchRow]:
 
 
 def feature_rows(rounds: int) -> list[BenchRow]:
-    """Declared features, the mixed table of 83 cells: choices of new users, and slots to the sums of a window."""
+    """Declared features, a mixed table of 83 cells: choices for new users, and the sums of a window of slots."""
     found: list[BenchRow] = []
     for arms, single, batched, whole in ((10, 150_000, 400_000, 40_000), (100, 40_000, 100_000, 20_000)):
         world = MixedTable(0, arms)
@@ -241,11 +241,11 @@ SUBJECTS: dict[str, Rows] = {
     "codec": codec_rows,
     "features": feature_rows,
 }
-"""What `compute_rows` measures; more may be added."""
+"""The subjects that `compute_rows` measures; more may be added."""
 
 
 def _events(count: int, seed: int) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
-    """Contexts (n, d), and a click or none for every arm (n, K)."""
+    """Contexts (n, d), and a click (1) or none (0) for every arm (n, K)."""
     generator = np.random.default_rng(seed)
     contexts = generator.dirichlet(np.ones(DIMENSION), count).astype(np.float32)
     chances = contexts @ generator.random((DIMENSION, ARMS))
@@ -277,7 +277,7 @@ def _in_batches(contexts: NDArray[np.float32], rewards: NDArray[np.float64]) -> 
 
 
 def _textbook(contexts: NDArray[np.float32], rewards: NDArray[np.float64]) -> tuple[float, int]:
-    """Seconds of Li et al. 2010, Algorithm 1, in float64, and how many of our actions equal its own.
+    """Seconds of Li et al. 2010, Algorithm 1, in float64, and how many of our actions equal the textbook's.
 
     Both sides learn the textbook's action, so that each action is compared after the same history.
     """
@@ -300,9 +300,9 @@ def _textbook(contexts: NDArray[np.float32], rewards: NDArray[np.float64]) -> tu
 
 
 def _folded(world: MixedTable, arms: int, together: int) -> float:
-    """Seconds in which a learner decodes, decides and journals contexts of new users, with ``together`` records a fold.
+    """Seconds in which a learner decodes, decides and journals contexts of new users, ``together`` records a fold.
 
-    It has a model with different arms, as all learners have after the first window; without one, every choice is a tie.
+    It has a model whose arms differ, as all learners have after the first window; without one, every choice is a tie.
     """
     configuration = {
         "system": "p2b",

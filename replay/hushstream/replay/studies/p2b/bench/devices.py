@@ -1,9 +1,9 @@
-"""Devices through a gateway, from end to end, beside the same users hosted: ``make bench-edge``.
+"""Devices that use a gateway, from end to end, compared with the same users hosted: ``make bench-edge``.
 
-Users of the shop visit it on simulated devices and hand in their slots over HTTP; a gateway, a shuffler and an
-aggregator, each as it is deployed, make a model of them, from which devices of further users start. The same users are
-played against a hosted deployment of the same settings. They have the same keys in both, so that the same of their
-visits are reported: what is left between the two is the noise. Made-up users alone may be played so.
+Users of the shop visit it on simulated devices and send their slots over HTTP. A gateway, a shuffler and an
+aggregator, each as it is deployed, make a model from them, and devices of further users start from it. The same users
+also play against a hosted deployment with the same settings. They have the same keys in both, so the same visits are
+reported, and only the noise differs. This may be played with made-up users only.
 """
 
 from __future__ import annotations
@@ -46,29 +46,29 @@ from hushstream.systems.p2b.device.device import Device
 
 VISITS = 5
 SENDERS = 32
-"""Devices that hand in at the same time."""
+"""How many devices send at the same time."""
 
 MODEL_SECONDS = 120.0
 CHECKED = ("shuffler", "aggregator")
 BETWEEN_MS = 10
 HOURS_MS = 3 * 3_600_000
-"""Longer than the agreement's delay."""
+"""How long ago contributors visited: longer than the delay of the agreement, so that their slots may be sent."""
 
 AS_GOOD = 0.005
-"""The most reward that devices may lose against a hosted deployment."""
+"""The most reward that devices may lose compared with a hosted deployment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What came of it.
+    """The outcome of both deployments.
 
     Attributes:
-        devices: how many handed in a slot.
-        hand_in_seconds: that took together.
+        devices: how many devices sent a slot.
+        hand_in_seconds: how long sending took for all devices together.
         verify: 0 where everything that was published follows from the logs.
         cold: mean chance of a click of the users who taught the model; the same in both deployments.
-        warm: of the users who started from the devices' model.
-        hosted: of the same users, who started from the hosted model.
+        warm: mean chance of the users who started from the devices' model.
+        hosted: mean chance of the same users when they started from the hosted model.
     """
 
     devices: int
@@ -80,11 +80,11 @@ class Found:
 
     @property
     def is_as_good(self) -> bool:
-        """Whether devices lose no more than `AS_GOOD` against a hosted deployment."""
+        """Whether devices lose at most `AS_GOOD` compared with a hosted deployment."""
         return self.verify == 0 and self.warm >= self.hosted - AS_GOOD
 
     def as_text(self) -> str:
-        """For people."""
+        """The outcome in words, for people."""
         return "\n".join(
             (
                 f"{self.devices:,} devices handed in a slot each, in {self.hand_in_seconds:.1f} s",
@@ -99,12 +99,12 @@ def measure(devices: int, evaluated: int, seed: int) -> Found:
     """Play both deployments.
 
     Args:
-        devices: how many users teach.
-        evaluated: how many start from what was learned.
-        seed: of the users, and of the keys that they have in both.
+        devices: how many users teach the model.
+        evaluated: how many users start from it.
+        seed: seed of the users, and of the keys that they have in both deployments.
 
     Raises:
-        BenchFailed: a slot was refused, no model came in time, or cold users chose otherwise on devices.
+        BenchFailed: a slot was refused, no model came in time, or cold users chose other items on devices than hosted.
     """
     world = shop(users=devices + evaluated, rounds=VISITS, seed=seed)
     users, keys = Plan(devices, evaluated, ("warm_private",)), KeySource(seed=seed)
@@ -127,7 +127,7 @@ def _settings(world: ShopWorld, devices: int) -> dict[str, Any]:
 
 
 async def _hosted(folder: Path, world: ShopWorld, users: Plan, keys: KeySource) -> dict[str, NDArray[np.int32]]:
-    """The items chosen, (users, visits), by condition."""
+    """The chosen items, (users, visits), by condition."""
     system = prepare(folder, parse_config(_settings(world, users.contributors)), keys=keys)
     async with DirectSession(system, keys) as session:
         played = await ClosedLoop(world, users, rules=system.requests).run(session.event_log())
@@ -135,7 +135,7 @@ async def _hosted(folder: Path, world: ShopWorld, users: Plan, keys: KeySource) 
 
 
 class _Edge:
-    """The deployment of devices."""
+    """The deployment whose learners are on devices."""
 
     def __init__(self, folder: Path, world: ShopWorld, users: Plan, user_keys: KeySource) -> None:
         settings = _settings(world, users.contributors)
@@ -148,7 +148,7 @@ class _Edge:
         self._agreement = Agreement.read((folder / "agreement.json").read_bytes())
 
     async def play(self, hosted: dict[str, NDArray[np.int32]]) -> Found:
-        """Both phases on devices, and what came of it beside the hosted deployment's choices."""
+        """Play both phases on devices, and compare the outcome with the hosted deployment's choices."""
         count, now_ms = self._users.contributors, time.time_ns() // 10**6
         teachers = np.arange(count)
         taught = [self._lived("contributors", int(user), now_ms - HOURS_MS) for user in teachers]
@@ -173,14 +173,14 @@ class _Edge:
         )
 
     async def _through(self, bootstrap: str, bodies: Sequence[bytes]) -> tuple[bytes, float]:
-        """Hand slots in over HTTP: the model that came of them, and how many seconds handing in took."""
+        """Send slots over HTTP; return the model made from them, and how many seconds sending took."""
         await apply_async(Connection(bootstrap, "devices."), self._system)
         async with contextlib.AsyncExitStack() as stack:
             for role in CHECKED:
                 arguments = ["-m", "hushstream.cli", "worker", role, "--deployment", str(self._folder)]
                 arguments += ["--bootstrap", bootstrap, "--gather", "0", "--session-timeout", "3"]
                 await stack.enter_async_context(started(f"worker-{role}", arguments, self._folder))
-            # All come from this machine's one address.
+            # All devices send from this machine's one address.
             devices = DevicesSettings(relay_seconds=0.1, slots_burst=len(bodies))
             settings = GatewaySettings(port=0, devices=devices)
             log = device_log(bootstrap, "devices.", Security(), self._system)
@@ -206,7 +206,7 @@ class _Edge:
 
     def _lived(self, condition: str, user: int, now_ms: int, model: bytes | None = None) -> tuple[Device, list[int]]:
         """A user's device after all their visits, and the items that it chose."""
-        # As `hushstream.systems.p2b.edge.users.Users.user_key` derives it.
+        # The key must equal the one that `hushstream.systems.p2b.edge.users.Users.user_key` derives.
         key = self._user_keys.prf("derive", "user", f"{condition}-{user}")
         device, chosen = Device(self._agreement, key, bytes), list[int]()
         if model is not None:
@@ -221,14 +221,14 @@ class _Edge:
         return device, chosen
 
     def _chance(self, users: NDArray[np.int64], chosen: NDArray[Any]) -> float:
-        """The mean chance of a click."""
+        """The mean chance of a click of the chosen items."""
         return float(
             np.mean([self._world.expected(users, visit, chosen[:, visit]) for visit in range(self._world.rounds)])
         )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure and print; 1 where devices are worse, or something that was published does not follow."""
+    """Measure and print; return 1 where devices are worse, or published records do not follow from the logs."""
     asked = argparse.ArgumentParser(description="Devices through a gateway, beside the same users hosted.")
     asked.add_argument("--devices", type=int, default=1000, help="users who teach")
     asked.add_argument("--evaluated", type=int, default=2000, help="users who start from what was learned")

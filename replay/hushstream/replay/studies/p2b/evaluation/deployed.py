@@ -1,4 +1,4 @@
-"""An existing deployment that an evaluation judges, and how to bring it live."""
+"""An existing deployment that an evaluation judges, and the steps to bring it live."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.reports.planning.plan import plan
 
 REWARD_WAIT_SECONDS = 300.0
-"""A decision that does not agree with the log is forgotten after this; an agreeing one gets its reward at once."""
+"""How long a decision waits that does not agree with the log; one that agrees gets its reward at once."""
 
 _DAY_MS = 86_400_000
 CONFIRMING = "put a public value in its place, or decide that it is public; then delete its name from `from_rows`"
@@ -33,14 +33,14 @@ _DIFFERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextSteps:
-    """How a deployment that was judged goes live.
+    """The steps by which a judged deployment goes live.
 
     Attributes:
-        path: its file.
-        yaml: what stands there.
+        path: path of its file.
+        yaml: content of that file.
         unconfirmed: settings that were taken from rows, and that nobody has confirmed as public.
-        forecast: what it will bring, with as many people and visits as the log has.
-        commands: in their order.
+        forecast: its expected outcome, with as many people and visits as the log has.
+        commands: the commands, in their order.
     """
 
     path: str
@@ -51,7 +51,7 @@ class NextSteps:
 
     @property
     def differs(self) -> str:
-        """What of the configuration a log cannot judge."""
+        """Which parts of the configuration a log cannot judge."""
         return _DIFFERS
 
     def as_json(self) -> dict[str, Any]:
@@ -73,11 +73,11 @@ class NextSteps:
 
 @dataclass(frozen=True, slots=True)
 class JudgedDeployment:
-    """A configuration with declared features, from its file.
+    """A configuration with declared features, read from its file.
 
     Attributes:
-        path: of the file.
-        config: what it says.
+        path: path of the file.
+        config: the configuration.
         unconfirmed: settings that were taken from rows.
     """
 
@@ -91,10 +91,10 @@ class JudgedDeployment:
         return self.config.context.schema
 
     def replayed(self, log: LoggedDataset, contributes: NDArray[np.bool_]) -> P2BConfig:
-        """The configuration as a log can be replayed under it.
+        """The configuration, changed so that a log can be replayed under it.
 
         Raises:
-            HushstreamError: it has no room for the log's items, or no contributor has rows enough for a slot.
+            HushstreamError: it has no space for the log's items, or no contributor has enough rows for a slot.
         """
         config = self.config
         _require_items(self.path, config, log)
@@ -115,7 +115,7 @@ class JudgedDeployment:
         )
 
     def next_steps(self, log: LoggedDataset) -> NextSteps:
-        """How it goes live; its forecast takes as many people, visits and days as the log has."""
+        """How it goes live; the forecast assumes as many people, visits and days as the log has."""
         file, folder = self.path, f"{self.config.deployment}/"
         people = len(np.unique(log.users))
         days = max(1.0, float(log.timestamps_ms.max() - log.timestamps_ms.min()) / _DAY_MS)
@@ -142,11 +142,11 @@ class JudgedDeployment:
 
 
 def judged_deployment(path: Path) -> JudgedDeployment:
-    """Read the deployment that an evaluation is to judge; it may be a draft.
+    """Read the deployment that an evaluation judges; it may be a draft.
 
     Raises:
         ConfigurationError: the file cannot be read, or holds impossible values.
-        HushstreamError: it is of another system, or declares no features.
+        HushstreamError: it belongs to another system, or declares no features.
     """
     config, unconfirmed = read_draft(path)
     if config.system != "p2b" or config.context.declared is None:
@@ -158,7 +158,7 @@ def judged_deployment(path: Path) -> JudgedDeployment:
 
 
 def _require_items(path: Path, config: P2BConfig, log: LoggedDataset) -> None:
-    """Refuse a catalogue that the log's items do not fit."""
+    """Refuse a catalogue that does not fit the log's items."""
     if config.named_items:
         if not log.arm_names:
             raise HushstreamError(f"{path}: items.named: expected false, as the mapping numbers its arms, got true")

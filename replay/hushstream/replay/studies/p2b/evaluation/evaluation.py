@@ -1,7 +1,7 @@
 """The results of a replayed log for each policy, as frozen rows and plain values.
 
-Everything here is exact figures on content (zone-private by PRIVACY rule 11): it exists for public logs, and for
-internal ones under a mark.
+All figures here are exact figures on content (zone-private by PRIVACY rule 11). They exist for public logs, and with a
+mark for internal ones.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class PolicyRow:
             most on contributors' rows), ``non-private`` (the best arm for the context by a model of contributors' exact
             rewards) or ``logged`` (the log's own).
         estimator: see `PolicyValue`.
-        value: estimated mean reward; None below `LEAST_EFFECTIVE` effective rows.
+        value: estimated mean reward; None with fewer than `LEAST_EFFECTIVE` effective rows.
         ci95: its 95 % interval by empirical likelihood; None where fewer than two rows count or all rewards are equal,
-            since their spread then says nothing of the true one.
-        effective_sample_size: (sum w)^2 / sum w^2; for replay the rows kept.
-        rows: rows played.
-        matched: rows on which the policy decided for the logged arm; None for fixed policies.
+            since their spread then says nothing about the true one.
+        effective_sample_size: (sum w)^2 / sum w^2; for replay the number of kept rows.
+        rows: how many rows were played.
+        matched: on how many rows the policy chose the logged arm; None for fixed policies.
         largest_weight: the largest importance weight; for replay 1.
-        warnings: why the figure may mislead.
+        warnings: reasons why the figure may mislead.
     """
 
     policy: str
@@ -58,7 +58,7 @@ class PolicyRow:
 
     @classmethod
     def of(cls, policy: str, found: PolicyValue, matched: int | None = None) -> PolicyRow:
-        """The row of an estimate."""
+        """Make a row from an estimate."""
         enough = found.effective_sample_size >= LEAST_EFFECTIVE
         spread = enough and math.isfinite(found.interval.high) and found.interval.high > found.interval.low
         return cls(
@@ -75,12 +75,12 @@ class PolicyRow:
 
     @classmethod
     def none_kept(cls, policy: str, rows: int, matched: int) -> PolicyRow:
-        """The row of a replay that kept nothing."""
+        """Make the row of a replay that kept no rows."""
         return cls(policy, "replay", None, None, 0.0, rows, matched, 1.0, (NONE_AGREED,))
 
     @property
     def matched_share(self) -> float | None:
-        """The share of rows on which the policy decided for the logged arm."""
+        """The share of rows on which the policy chose the logged arm."""
         return None if self.matched is None else self.matched / self.rows
 
     def as_json(self) -> dict[str, Any]:
@@ -101,24 +101,24 @@ class PolicyRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """A replayed log.
+    """The evaluation of a replayed log.
 
     Attributes:
         log: its name.
         runner, seed, deployment, config_digest: how it was replayed.
-        rows: rows of the log that were replayed, contributors' included.
-        contributors: users of phase 0.
-        users: users of both phases.
-        policies: one row a policy and estimator.
-        gains: the policies against the logged one.
-        privacy: what the private condition has.
+        rows: how many rows of the log were replayed, contributors' included.
+        contributors: how many users phase 0 has.
+        users: how many users both phases have.
+        policies: one row for each policy and estimator.
+        gains: the policies compared with the logged one.
+        privacy: the guarantee of the private condition.
         counts: events by outcome and records by topic.
         seconds: how long the replay took.
-        verify: what recomputing everything found, by role; None if it did not run.
+        verify: the result of recomputing everything, by role; None if it was not done.
         internal: whether the log is of somebody's own users.
         estimated: whether its propensities were estimated.
         environment: versions and cores.
-        next_steps: how the deployment that was judged goes live; None where none was.
+        next_steps: how the judged deployment goes live; None where no deployment was judged.
     """
 
     log: str
@@ -147,23 +147,23 @@ class Evaluation:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """Warnings that stand wherever a figure of this result is shown."""
+        """The warnings that must stand wherever a figure of this result is shown."""
         own = ((INTERNAL_MARK, self.internal), (ESTIMATED_MARK, self.estimated))
         return (*(mark for mark, stands in own if stands), *self.privacy.marks)
 
     @property
     def verdict(self) -> str:
-        """What it comes to, in plain words."""
+        """The verdict in plain words."""
         return verdict(self.gains, self.privacy)
 
     @property
     def ending(self) -> str:
-        """How the deployment that was judged goes live; empty where none was."""
+        """How the judged deployment goes live; empty where no deployment was judged."""
         return "" if self.next_steps is None else self.next_steps.as_text()
 
     @property
     def changed(self) -> bool:
-        """Whether what was published does not follow from the logs."""
+        """Whether published records do not follow from the logs."""
         return any(check.changed for check in (self.verify or {}).values())
 
     def as_json(self) -> dict[str, Any]:
@@ -185,7 +185,7 @@ class Evaluation:
 
     @property
     def headline(self) -> Headline | None:
-        """The value of a private start over that of a cold one, with Fieller's interval; None where it has none."""
+        """The value of a private start divided by a cold one's, with Fieller's interval; None where it has none."""
         replayed = {row.policy: row for row in self.policies if row.estimator == "replay"}
         warm, cold = (_summary(replayed.get(condition)) for condition in (WARM_PRIVATE, COLD))
         compared = None if warm is None or cold is None else compare(warm, cold)

@@ -1,15 +1,14 @@
 """The log of another policy, replayed through the client: the same learners, slots, release and warm start.
 
-Each row asks for a decision. Where the decided condition is the logged one, and the row survives the thinning of a
-policy that was not uniform, its logged reward is sent back; otherwise the decision counts as never shown and
-teaches nothing (Li, Chu, Langford, Wang 2011, Algorithm 2; `hushstream.replay.logged.evaluate` has the
-thinning).
+Each row asks for a decision. If the decision equals the logged one, and the row survives the thinning of a policy that
+was not uniform, its logged reward is sent back. Otherwise the decision counts as never shown and teaches nothing (Li,
+Chu, Langford, Wang 2011, Algorithm 2; `hushstream.replay.logged.evaluate` has the thinning).
 
-Where features are declared, contributors act in the shadow: what was logged is what they were shown, and all of it is
-reported, so each of their rows counts, as it does where a deployment runs beside the policy that wrote the log.
+Where features are declared, contributors act in shadow mode: the logged item is what they were shown, and all of it is
+reported. So each of their rows counts, as in a deployment that runs beside the policy that wrote the log.
 
-Phase 0: some users act, start cold, and each owes one slot; the phase is ended. Phase 1: the rows of all other users
-are played once for each model track, as distinct users.
+Phase 0: some users act, start cold, and each owes one slot; then the phase is ended. Phase 1: the rows of all other
+users are played once for each model track, as distinct users.
 """
 
 from __future__ import annotations
@@ -43,12 +42,12 @@ class LoggedPlan:
     """Which rows play when, and how fast.
 
     Attributes:
-        contributes: (n,) the rows of phase 0; a user's rows are all in one phase.
+        contributes: (n,) the rows of phase 0; all rows of a user are in one phase.
         survives: (n,) the rows whose reward is sent back if the decision agrees with them.
         conditions: conditions of the comparison in phase 1.
-        in_flight: rows under way at the same time; each user has one at most.
-        speed: logged seconds a second; None for as fast as possible.
-        first: rows of the log below this were played by an earlier run, as far as they belong to phase 0.
+        in_flight: how many rows are under way at the same time; each user has one at most.
+        speed: logged seconds played per second; None: as fast as possible.
+        first: rows of phase 0 with lower numbers were played by an earlier run.
     """
 
     contributes: NDArray[np.bool_]
@@ -71,10 +70,10 @@ class LoggedPlan:
 
 @dataclass(slots=True)
 class LoggedPlayed:
-    """What was decided, (n,) by condition of the comparison, contributors under "contributors"; -1 where not played.
+    """The decisions, (n,) by condition of the comparison, contributors under "contributors"; -1 where not played.
 
     Attributes:
-        decided: see above.
+        decided: the decided arms.
         decisions: how many decisions were asked for.
         seconds: from the first context to the last answer.
     """
@@ -97,10 +96,10 @@ class LoggedLoop:
         """Bind a log, whose rows are in the order of time, to a plan.
 
         Args:
-            log: its contexts are histograms, or values of declared features.
+            log: the log; its contexts are histograms, or values of declared features.
             plan: which rows play when.
-            progress: told after every row.
-            rules: what the deployment takes; a client needs them where contexts are values by name.
+            progress: called after every row.
+            rules: the contexts that the deployment accepts; a client needs them where contexts are values by name.
 
         Raises:
             LogError: one of the phases has no rows.
@@ -145,7 +144,7 @@ class LoggedLoop:
     async def _phase(
         self, client: Client, condition: str, rows: Sequence[int] | NDArray[np.integer], track: str
     ) -> None:
-        """Play rows in the order of the log; a user's next row waits for their last."""
+        """Play rows in the order of the log; a user's next row waits for the one before."""
         self.played.decided[condition] = np.full(len(self._log), -1, dtype=np.int64)
         started = time.perf_counter()
         last: dict[int, asyncio.Task[None]] = {}
@@ -159,7 +158,7 @@ class LoggedLoop:
     async def _row(
         self, client: Client, condition: str, row: int, track: str, before: asyncio.Task[None] | None
     ) -> None:
-        # Rows take their place in order, so the one that is waited for holds a place already: no deadlock.
+        # Rows take their places in order, so a row that another one waits for has its place already: no deadlock.
         try:
             if before is not None:
                 await before
@@ -188,7 +187,7 @@ class LoggedLoop:
             self._progress(self.played.decisions, self._total, "phase 0" if condition == CONTRIBUTORS else "phase 1")
 
     def _item(self, arm: int) -> int | str:
-        """An arm as a client says it: items come into the catalogue in the order of arms, so rows are arms."""
+        """The client's name of an arm: items enter the catalogue in the order of arms, so row numbers equal arms."""
         return self._log.arm_names[arm] if self._named else arm
 
     async def _until_due(self, row: int, first: int, started: float) -> None:
@@ -201,14 +200,14 @@ class LoggedLoop:
 
 
 class _Places:
-    """So many rows under way at the same time.
+    """A limit on how many rows are under way at the same time.
 
-    Whoever waits takes all that are free at once, where a semaphore would hand out one a turn of the event loop: what
-    is asked in one turn is folded together, and a fold of many rows costs little more than one of few.
+    A waiting task takes all free places at once; a semaphore would give one for each turn of the event loop. Requests
+    of one turn are folded together, and a fold of many rows costs little more than one of few.
     """
 
     def __init__(self, count: int) -> None:
-        """All are free."""
+        """Begin with all places free."""
         self._free = count
         self._given = asyncio.Event()
 
@@ -220,13 +219,13 @@ class _Places:
         self._free -= 1
 
     def give(self) -> None:
-        """Leave one."""
+        """Give a place back."""
         self._free += 1
         self._given.set()
 
 
 class _tasks(asyncio.TaskGroup):
-    """A task group that raises the first failure itself, so that a user reads its message."""
+    """A task group that raises the first failure itself, not a group, so that users see its message."""
 
     async def __aexit__(self, *failure: object) -> None:
         try:

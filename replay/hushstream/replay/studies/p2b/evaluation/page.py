@@ -32,7 +32,7 @@ _READING = (
 
 
 def policies_drawing(found: Evaluation) -> Drawing:
-    """Values and 95 % intervals by policy; by some of the estimators."""
+    """Draw values and 95 % intervals by policy, for some of the estimators."""
     shown = [row for row in found.policies if row.estimator in _SHOWN or row.policy == "logged"]
     rows = [(row, row.value) for row in shown if row.value is not None]
     values = "; ".join(f"{_name(row)} {value:.4f}" for row, value in rows)
@@ -60,7 +60,7 @@ def _name(row: PolicyRow) -> str:
 
 
 def evaluation_page(found: Evaluation, names: tuple[str, ...]) -> str:
-    """The page, with the other files of its folder by name."""
+    """Make the page; ``names`` are the other files of its folder."""
     drawing = policies_drawing(found)
     return frame.html(
         frame.Page(
@@ -103,7 +103,7 @@ def _outcome(found: Evaluation) -> tuple[str, ...]:
 
 
 def _deploy(found: Evaluation) -> list[frame.Section]:
-    """What was judged, as it goes live; none where no deployment was."""
+    """The judged deployment and the steps to bring it live; empty where no deployment was judged."""
     steps = found.next_steps
     if steps is None:
         return []
@@ -140,7 +140,7 @@ def _row(row: PolicyRow) -> tuple[frame.Cell, ...]:
 
 
 def _warnings(found: Evaluation) -> list[frame.Block]:
-    """Each warning once, after those that it is about."""
+    """Each warning once, behind the names of the rows that it is about."""
     said: dict[str, list[str]] = {}
     for row in found.policies:
         for text in row.warnings:

@@ -1,4 +1,4 @@
-"""Replays the log of another policy through p2b, and returns the results."""
+"""Replays the log of another policy through P2B, and returns the results."""
 
 from __future__ import annotations
 
@@ -56,23 +56,23 @@ class EvaluateOptions:
         log: the path of a CSV or Parquet file, or a data frame; needs a mapping.
         mapping: the mapping of the log: its file, or its keys and values.
         dataset: a published log by name, in place of a file.
-        data_dir: where the published log lies.
+        data_dir: folder of the published log.
         dataset_options: options of the published log (for ``obd``: policy, campaign).
         runner: "direct" or "stream".
-        seed: of keys, coins, the thinning and the choice of who contributes.
+        seed: seed of keys, coins, the thinning and the choice of contributors.
         conditions: conditions of the comparison; None for all that the deployment can have.
         contributors: share of the users who contribute a slot; the rows of all others are evaluated.
-        deployment: a deployment.yaml, or a draft of one, that is judged as it stands; it declares features.
+        deployment: a deployment.yaml, or a draft of one, that is judged without changes; it declares features.
         config: values of the configuration in place of the defaults, nested as in deployment.yaml.
-        folder: where the deployment lives; a temporary folder by default.
-        bootstrap: a Kafka to run on; the embedded broker by default.
-        security: YAML file with that Kafka's SASL and TLS settings, as `hushstream.agents.security` reads it.
-        in_flight: rows under way at the same time.
-        speed: logged seconds a second; None for as fast as possible.
-        limit: at most so many rows, from the beginning.
-        first: rows below this were played by an earlier run, as far as they belong to contributors.
-        least_propensity: a lower bound of the logging policy's propensities; default the least of the log.
-        verify: recompute everything that was published, at the end.
+        folder: folder of the deployment; a temporary folder by default.
+        bootstrap: a Kafka cluster to run on; the embedded broker by default.
+        security: YAML file with that cluster's SASL and TLS settings, as `hushstream.agents.security` reads it.
+        in_flight: how many rows are under way at the same time.
+        speed: logged seconds played per second; None: as fast as possible.
+        limit: how many rows to replay at most, from the first on.
+        first: contributors' rows with lower numbers were played by an earlier run.
+        least_propensity: a lower bound of the logging policy's propensities; default: the smallest in the log.
+        verify: whether to recompute everything that was published, at the end.
     """
 
     log: Table | None = None
@@ -126,7 +126,7 @@ def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) ->
         progress: called with (rows done, rows in all, what is going on).
 
     Raises:
-        HushstreamError: an unknown dataset; a log or mapping that cannot be read, or has other contexts than
+        HushstreamError: an unknown dataset; a log or mapping that cannot be read, or contexts that are not
             histograms; a wrong configuration.
     """
     judged = None if options.deployment is None else judged_deployment(options.deployment)
@@ -152,7 +152,7 @@ def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) ->
 
 
 def _conditions(options: EvaluateOptions, log: LoggedDataset) -> tuple[str, ...]:
-    """Those that are played: where features are declared no deployment lets interactions travel in clear."""
+    """The conditions that are played; where features are declared, no deployment sends interactions in clear."""
     known = tuple(one for one in CONDITIONS if log.schema is None or one != WARM_NONPRIVATE)
     unknown = sorted(set(options.conditions or ()) & set(CONDITIONS) - set(known))
     if unknown:
@@ -163,11 +163,11 @@ def _conditions(options: EvaluateOptions, log: LoggedDataset) -> tuple[str, ...]
 
 
 def read_log(options: EvaluateOptions, features: FeatureSchema | None = None) -> LoggedDataset:
-    """Read the rows to replay, in the order of time; ``features`` are those of the deployment, if one is judged.
+    """Read the rows to replay, by time; ``features`` are those of the judged deployment, if there is one.
 
     Raises:
-        LogError: the mapping does not mark the log as public, or the log cannot be replayed; the contexts are
-            no histograms.
+        LogError: the mapping does not mark the log as public, the log cannot be replayed, or its contexts are not
+            histograms.
     """
     if options.dataset is not None:
         log = load_log(options.dataset, options.data_dir, **options.dataset_options)
@@ -209,7 +209,7 @@ def _read_table(
 
 
 def _split(log: LoggedDataset, options: EvaluateOptions) -> tuple[NDArray[np.bool_], int]:
-    """The rows of users who contribute, and how many users that are: a seeded choice of users, not of rows."""
+    """The rows of the users who contribute, and how many users they are; a seeded choice of users, not of rows."""
     names, user_of_row = np.unique(log.users, return_inverse=True)
     if len(names) < 2:
         raise LogError(f"{log.name}: expected at least 2 users, some to contribute and some to evaluate, got 1")
@@ -220,9 +220,9 @@ def _split(log: LoggedDataset, options: EvaluateOptions) -> tuple[NDArray[np.boo
 
 
 def _config(options: EvaluateOptions, log: LoggedDataset, contributors: int) -> P2BConfig:
-    """The configuration that fits a log, under what the caller asked for.
+    """The configuration that fits a log, changed by what the caller set.
 
-    Users of a log act seldom, and most decisions do not agree with it, so a slot is due after the first one.
+    Users of a log act seldom, and most decisions do not agree with it, so a slot is due after the first decision.
     """
     values: dict[str, Any] = {
         "deployment": "evaluate",
@@ -243,7 +243,7 @@ def _config(options: EvaluateOptions, log: LoggedDataset, contributors: int) -> 
 
 
 def _on_grid(log: LoggedDataset, config: P2BConfig) -> LoggedDataset:
-    """The log with contexts as the learners take them."""
+    """The log with contexts rounded to the grid, as the learners take them."""
     if log.schema is not None:
         return log
     contexts = normalise_grid(log.contexts, config.context.digits)
@@ -287,7 +287,7 @@ def _evaluation(
 def _judged(
     log: LoggedDataset, plan: LoggedPlan, played: LoggedPlayed, seed: int
 ) -> tuple[tuple[PolicyRow, ...], Gains]:
-    """Every condition of the comparison, and beside them policies that do not learn, all on the same rows."""
+    """Judge every condition of the comparison, and policies that do not learn, all on the same rows."""
     evaluated = ~plan.contributes
     part = log.select(evaluated)
     assert part.propensities is not None
@@ -321,10 +321,10 @@ def load_log(name: str, data_dir: str | Path | None = None, **options: Any) -> L
     Args:
         name: one of `known_logs`.
         data_dir: a local folder in place of the cache.
-        options: those of its loader.
+        options: the options of its loader.
 
     Raises:
-        LogError: it is unknown, or is a world and no log, or an option is unknown or wrong.
+        LogError: the name is unknown or is a world's, or an option is unknown or wrong.
         DatasetError: its files are absent or differ from the published ones.
     """
     known = known_logs()
@@ -340,7 +340,7 @@ Float64 = npt.NDArray[np.float64]
 
 
 def references(taught: LoggedDataset, judged: LoggedDataset) -> dict[str, Float64]:
-    """Probabilities (n, K) of every reference on the judged rows, by name.
+    """Probabilities (n, K) of every reference policy on the judged rows, by name.
 
     Args:
         taught: the rows that "popular" and "non-private" learn from, in clear.
@@ -356,7 +356,7 @@ def references(taught: LoggedDataset, judged: LoggedDataset) -> dict[str, Float6
 
 
 def one_arm(arms: npt.NDArray[np.int64], count: int) -> Float64:
-    """Probabilities (n, K) of a policy that always shows these arms (n,)."""
+    """Probabilities (n, K) of a policy that always shows the given arms (n,)."""
     probabilities = np.zeros((len(arms), count))
     probabilities[np.arange(len(arms)), arms] = 1.0
     return probabilities
@@ -367,7 +367,7 @@ def _best(scores: Float64, allowed: npt.NDArray[np.bool_]) -> npt.NDArray[np.int
 
 
 def _mean_rewards(log: LoggedDataset) -> Float64:
-    """By arm; one row of the log's mean is added to each, so that an arm seen once does not win by luck."""
+    """Mean reward of each arm; one row with the log's mean is added, so that an arm seen once does not win by luck."""
     counts = np.bincount(log.chosen, minlength=log.arms)
     earned = np.bincount(log.chosen, log.rewards, minlength=log.arms)
     return np.asarray((earned + log.rewards.mean()) / (counts + 1), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""A replayed log as people see it: a table, a few lines, and a folder of JSON, CSV, a picture and a page."""
+"""The forms of a replayed log for people: a table, a few lines, and a folder of JSON, CSV, a picture and a page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hushstream.replay.studies.p2b.report.results import WARM_NONPRIVATE
 from hushstream.replay.views import View
 
 OF_EXACT_ROWS = frozenset({WARM_NONPRIVATE, "popular", "non-private"})
-"""The policies that are made of contributors' exact rows: nothing in them is private, whatever the rest promises."""
+"""Policies made from contributors' exact rows: nothing in them is private, whatever the guarantee says."""
 
 FILES = ("evaluation.json", "evaluation.csv", "policies.png", "index.html")
 
@@ -31,7 +31,7 @@ class ShownEvaluation(Evaluation):
     """An evaluation that can be printed, drawn and written."""
 
     def view(self) -> View:
-        """Warm private users against cold ones, and a row for each policy and estimator."""
+        """Warm private users compared with cold ones, and a row for each policy and estimator."""
         checks = {check.status for check in (self.verify or {}).values()}
         return View(
             title=f"{self.log}: {self.rows} rows of {self.users} users, {self.contributors} of whom contributed",
@@ -44,7 +44,7 @@ class ShownEvaluation(Evaluation):
         )
 
     def table(self) -> Table:
-        """The policies for a terminal, with what the private condition has above and the warnings below."""
+        """The policies for a terminal, with the private condition's guarantee above and the warnings below."""
         marks = "".join(f"\n{mark}" for mark in self.marks)
         title = (
             f"{self.log}: {self.policies[0].rows} rows of users who did not contribute\n{EXACT}\n"

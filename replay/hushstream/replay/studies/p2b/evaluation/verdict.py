@@ -10,14 +10,14 @@ from hushstream.replay.studies.p2b.report.results import WARM_NONPRIVATE, WARM_P
 from hushstream.replay.studies.p2b.report.wording import CONDITION_NAMES
 
 OF_EXACT = (WARM_NONPRIVATE, "non-private")
-"""What the private start is held against: a start from contributors' exact interactions, or, where features are
-declared and so no deployment has such a start, a model of their exact rewards."""
+"""The private start is compared with these: a start from contributors' exact interactions, or, where features are
+declared and no deployment has such a start, a model of their exact rewards."""
 
 
 def verdict(found: Gains, privacy: StatedGuarantee) -> str:
     """Say what the private start earns, its guarantee and its gain, then the best policy; or that rows are too few.
 
-    If the private start was requested but there are too few rows for it, that comes first, as the page is about it.
+    If the private start was requested but has too few rows, the verdict says so first, because the page is about it.
     """
     if not found.judged:
         return _no_verdict(found)
@@ -32,9 +32,9 @@ def verdict(found: Gains, privacy: StatedGuarantee) -> str:
 
 
 def relative_gain(found: Gains) -> str:
-    """The private start's gain in percent of the logged reward, or the best policy's where that start was not played.
+    """The private start's gain in percent of the logged reward, or the best policy's if that start was not played.
 
-    Empty where there is no verdict, too few rows tell of that start, or no reward was logged.
+    Empty where there is no verdict, that start has too few rows, or no reward was logged.
     """
     if not found.judged or found.logged <= 0.0 or WARM_PRIVATE in found.left_out:
         return ""
@@ -62,12 +62,12 @@ def _within(one: Gain) -> str:
 
 
 def _private(found: Gains) -> Gain | None:
-    """The private start, where it is judged."""
+    """The gain of the private start, if it was judged."""
     return next((one for one in found.judged if one.policy == WARM_PRIVATE), None)
 
 
 def _unknown(found: Gains) -> list[str]:
-    """That too few rows tell of the private start; nothing where it was not played."""
+    """A sentence if too few rows show what the private start earns; empty where it was not played."""
     if WARM_PRIVATE not in found.left_out:
         return []
     effective, rewarded = found.left_out[WARM_PRIVATE]
@@ -94,7 +94,7 @@ def _share(share: float) -> str:
 
 
 def _left_out(found: Gains) -> list[str]:
-    """Whom nothing can be said of, by name: how few rows each has stands in the table below."""
+    """A sentence with the names of policies that have too few rows; the table below shows how many."""
     names = ", ".join(_named(name) for name in found.left_out)
     return [f"Too few rows tell of {names}."] if names else []
 

@@ -29,7 +29,7 @@ _THRESHOLD_COLOURS = (SKY, PERIWINKLE, BLUE, BLACK)
 
 
 def draw_curve(rows: Sequence[Row], sheet: Sheet) -> None:
-    """Figure 3: epsilon, and delta by threshold, against p."""
+    """Draw Figure 3: epsilon, and delta by threshold, against p."""
     left, right = sheet.panels(2, height=300)
     chance = [row["p"] for row in rows]
     left.plot(chance, [row["epsilon"] for row in rows], color=BLUE)
@@ -54,7 +54,7 @@ def draw_curve(rows: Sequence[Row], sheet: Sheet) -> None:
 
 
 def draw_forecast(rows: Sequence[Row], sheet: Sheet) -> None:
-    """A point a configuration: the forecast with true spreads, and the range of assumed ones, against the gain."""
+    """Draw forecast against gain: a point with true spreads, and the range of assumed ones, a configuration each."""
     rows = [row for row in rows if row["form"] == "features"]
     (axes,) = sheet.panels(1, height=340)
     gains = [row["gain"] for row in rows]
@@ -69,7 +69,7 @@ def draw_forecast(rows: Sequence[Row], sheet: Sheet) -> None:
 
 
 def draw_forgetting(rows: Sequence[Row], sheet: Sheet) -> None:
-    """A panel for each world: the reward of each generation, a line a half-life."""
+    """Draw a panel for each world: the reward of each generation, with a line for each half-life."""
     rows = [row for row in rows if row["generation"]]
     worlds = list(dict.fromkeys(row["world"] for row in rows))
     grid = sheet.panels(len(worlds), height=280)
@@ -85,7 +85,7 @@ def draw_forgetting(rows: Sequence[Row], sheet: Sheet) -> None:
 
 
 def draw_users(rows: Sequence[Row], sheet: Sheet) -> None:
-    """Figure 4: a panel for each world and number of arms."""
+    """Draw Figure 4: a panel for each world and number of arms."""
     panels = list(dict.fromkeys((row["world"], row["arms"]) for row in rows))
     grid = sheet.panels(len(panels), height=280)
     for axes, (world, arms) in zip(grid, panels, strict=True):
@@ -107,7 +107,7 @@ def draw_dimensions(rows: Sequence[Row], sheet: Sheet) -> None:
 
 
 def draw_lives(rows: Sequence[Row], sheet: Sheet) -> None:
-    """Figure 6: for each dataset one slot in a life, and a slot every 10 interactions."""
+    """Draw Figure 6: for each dataset, one slot in a life, and a slot every 10 interactions."""
     worlds = list(dict.fromkeys(row["world"] for row in rows))
     panels = [(world, plan) for world in worlds for plan in (ONE_SLOT, SLOT_EVERY_10)]
     grid = sheet.panels(len(panels), columns=2, height=320)
@@ -116,14 +116,14 @@ def draw_lives(rows: Sequence[Row], sheet: Sheet) -> None:
         _draw_conditions(axes, chosen, "rounds")
         axes.set(xlabel="Interactions T of an agent", title=f"{world}, {plan}")
         ticks(axes, sorted({row["rounds"] for row in chosen}))
-        # The panels of one dataset compare, so they have one scale.
+        # The panels of one dataset are compared, so they have the same scale.
         _from_zero(axes, [row for row in rows if row["world"] == world])
     sheet.label_left(grid, "Accuracy (mean reward)")
     sheet.legend(*grid[:2])
 
 
 def draw_clicks(rows: Sequence[Row], sheet: Sheet) -> None:
-    """Figure 7: a panel for each number of codes of the paper's release."""
+    """Draw Figure 7: a panel for each number of codes of the paper's release."""
     of_paper = list(dict.fromkeys(row["line"] for row in rows if row.get("mode") == "paper"))
     grid = sheet.panels(len(of_paper), height=320, sharey=True)
     for axes, label in zip(grid, of_paper, strict=True):
@@ -136,7 +136,7 @@ def draw_clicks(rows: Sequence[Row], sheet: Sheet) -> None:
 
 
 def draw_features(rows: Sequence[Row], sheet: Sheet) -> None:
-    """The share of the gain that is kept, against slots: a panel for each world, a line for each form and epsilon."""
+    """Draw the kept share of the gain against slots: a panel for each world, a line for each form and epsilon."""
     kept = [row for row in rows if "kept" in row and row["windows"] == "one"]
     panels = list(dict.fromkeys((row["world"], row["items"]) for row in kept))
     grid = sheet.panels(len(panels), height=300, sharey=True)
@@ -154,7 +154,7 @@ def draw_features(rows: Sequence[Row], sheet: Sheet) -> None:
 
 
 def draw_modes(rows: Sequence[Row], sheet: Sheet) -> None:
-    """Reward against codes: a panel for each world and number of users."""
+    """Draw reward against codes: a panel for each world and number of users."""
     rows = [row for row in rows if row["part"] == "grid"]
     panels = list(dict.fromkeys((row["world"], row["users"]) for row in rows))
     grid = sheet.panels(len(panels), columns=len({users for _, users in panels}))
@@ -165,7 +165,7 @@ def draw_modes(rows: Sequence[Row], sheet: Sheet) -> None:
             axes.axhline(level, color=pen.colour, linestyle=pen.dashes, label=label)
         _draw_by_mode(axes, chosen, "reward")
         axes.set_title(f"{world}, U = {users:,}")
-        # The panels of one world compare, so they have one scale.
+        # The panels of one world are compared, so they have the same scale.
         _from_zero(axes, [row for row in rows if row["world"] == world])
     sheet.label_left(grid, "Mean reward")
     _code_axis(grid, rows)
@@ -173,7 +173,7 @@ def draw_modes(rows: Sequence[Row], sheet: Sheet) -> None:
 
 
 def draw_withheld(rows: Sequence[Row], sheet: Sheet) -> None:
-    """What a threshold withheld, against codes, in the grid's first world."""
+    """Draw the share that a threshold withheld against codes, in the grid's first world."""
     rows = [row for row in rows if row["part"] == "grid"]
     world = rows[0]["world"]
     users = list(dict.fromkeys(row["users"] for row in rows))
@@ -196,7 +196,7 @@ def _draw_by_mode(axes: Axes, rows: Sequence[Row], value: str) -> None:
 
 
 def _draw_conditions(axes: Axes, rows: Sequence[Row], across: str) -> None:
-    """Cold, non-private and every private line against a column."""
+    """Draw the lines of cold, non-private and every private deployment against a column."""
     line(axes, _of_condition(rows, COLD), across, "reward", COLD_PEN, "cold")
     line(axes, _of_condition(rows, WARM_NONPRIVATE), across, "reward", NONPRIVATE_PEN, "warm, non-private")
     private = _of_condition(rows, WARM_PRIVATE)
@@ -207,7 +207,7 @@ def _draw_conditions(axes: Axes, rows: Sequence[Row], across: str) -> None:
 
 
 def _from_zero(axes: Axes, rows: Sequence[Row]) -> None:
-    """From 0, or where a band begins below it, to above all bands."""
+    """Set the scale from 0, or from where a band begins below 0, to above all bands."""
     banded = [row for row in rows if row.get("seeds", 0) >= LEAST_SEEDS]
     ends = [row[f"reward_{end}"] for row in banded for end in ("low", "high")]
     axes.set_ylim(min([0.0, *ends]), 1.05 * max([*(row["reward"] for row in rows), *ends]))

@@ -1,9 +1,9 @@
-"""A population with declared features: cold contributors, their slots, releases of linear sums and of codes, new users.
+"""A population with declared features: cold contributors, their slots, releases of linear sums or codes, new users.
 
 Contributors are cold learners over T interactions (ridge 1 and bonus 1 on contexts of length 1, ties by a coin). Slots
-are padded bytes, read, summed and noised by the shuffler's own functions, and become models by the aggregator's. New
-users are played once for each model, with the same visits, coins for clicks expected and draws for ties; what counts is
-the expected reward of what they are shown.
+are padded bytes. The shuffler's own functions read, sum and noise them, and the aggregator's make models from them. New
+users are played once for each model, with the same visits, coins and tie draws. A model's score is the expected reward
+of the items that they are shown.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Float64 = NDArray[np.float64]
 Int64 = NDArray[np.int64]
 
 ROUNDS = 10
-"""T: interactions before a slot, and of a new user."""
+"""T: interactions before a slot, and interactions of a new user."""
 
 CODES = 32
 _NEW_USERS = 1 << 30
@@ -74,11 +74,11 @@ class Line:
 
     Attributes:
         form: ``cold``; ``raw`` (ridge on all interactions in clear); ``linear`` sums; ``codes`` of public k-means; or
-            ``spreads``, which judges nobody but gives `estimated_of` the linear sums.
-        slots: contributors whose slots count.
-        epsilon: of a slot; 0 where nothing is private.
+            ``spreads``, which scores no users but gives `estimated_of` the linear sums.
+        slots: how many contributors' slots count.
+        epsilon: epsilon of a slot; 0 where nothing is private.
         windows: how sums are released.
-        draws: releases with noise of their own; figures are means over them.
+        draws: how many releases are made, each with its own noise; figures are means over them.
     """
 
     form: Form
@@ -90,14 +90,14 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One world, played under one seed.
+    """One world, played with one seed.
 
     Attributes:
-        kind: of the world.
+        kind: kind of the world.
         arms: K.
-        seed: of world, coins and keys.
-        lines: what is compared; contributors are as many as the largest needs.
-        evaluated: new users a model.
+        seed: seed of world, coins and keys.
+        lines: the lines that are compared; there are as many contributors as the largest one needs.
+        evaluated: how many new users each model gets.
         data_dir: a local folder of datasets.
     """
 
@@ -126,7 +126,7 @@ def _world(kind: Kind, seed: int, arms: int, data_dir: Path | None) -> FeatureWo
 
 
 def guarantee_of(task: Task, line: Line) -> Guarantee | None:
-    """What a line promises; None of lines that promise nothing."""
+    """What a line guarantees; None for lines that guarantee nothing."""
     if line.form == "linear":
         layout = layout_for(task, line)
         tree = 1 if line.windows != "ten counted" else tree_of(layout, line).parameters["levels"]
@@ -139,7 +139,7 @@ def guarantee_of(task: Task, line: Line) -> Guarantee | None:
 
 
 def play(task: Task) -> dict[Line, tuple[float, ...]]:
-    """Mean expected reward of new users for each line, one figure a release; of spreads see `estimated_of`."""
+    """Mean expected reward of new users for each line, one figure for each release; for spreads see `estimated_of`."""
     contributed = _contribute(task, max((line.slots for line in task.lines), default=0))
     return {
         line: estimated_of(task, line, contributed)
@@ -150,7 +150,7 @@ def play(task: Task) -> dict[Line, tuple[float, ...]]:
 
 
 class _Contributed(NamedTuple):
-    """What n cold users did: candidates of the slot by preference and by a uniform draw, and ridge on all they did."""
+    """What n cold users did: their slot's candidates by preference and by a uniform draw, and ridge on all they did."""
 
     rows: Rows
     arms: Int64
@@ -178,7 +178,7 @@ def _contribute(task: Task, users: int) -> _Contributed:
             visits = world.visits(numbers, turn)
             contexts = written_out(world.schema, visits.rows)
             coins = Draws(task.seed, "coins").uniforms(numbers, turn, world.arms + 1)
-            # What is not told apart is drawn: a coin far below any difference of scores breaks ties.
+            # Ties are broken by a coin that is much smaller than any difference of scores.
             chosen = np.asarray((population.scores(contexts) + 1e-5 * coins[:, 1:]).argmax(axis=1))
             clicked = (coins[:, 0] < visits.chances[np.arange(len(numbers)), chosen]).astype(np.int64)
             population.learn(contexts, chosen, clicked.astype(np.float64))
@@ -197,11 +197,11 @@ def _contribute(task: Task, users: int) -> _Contributed:
 
 
 class Acted(NamedTuple):
-    """What n users did.
+    """What n users did in T interactions.
 
     Attributes:
-        rows, arms, clicks: (n,) what their slots hold.
-        earned: the rewards that they were to expect, summed over all visits.
+        rows, arms, clicks: (n,) the contents of their slots.
+        earned: their expected rewards, summed over all visits.
         shown: (K,) how often each item was shown.
     """
 
@@ -223,11 +223,11 @@ def act(
     """Let users act over T interactions, and fill their slots.
 
     Args:
-        world, seed: of the population and its coins.
-        users: (n,) who.
+        world, seed: the population and the seed of its coins.
+        users: (n,) who acts.
         prior: the model that all of them start from.
-        explored: share of decisions that go to any item on offer.
-        offered: (K,) items that may be shown; all if not given.
+        explored: share of decisions that choose any item on offer.
+        offered: (K,) items that may be shown; None: all.
     """
     population = SparsePopulation(prior, len(users), ROUNDS)
     seen = np.zeros((ROUNDS, len(users)), world.schema.layout)
@@ -256,7 +256,7 @@ def act(
 
 
 def preferred(clicks: Int64, drawn: Float64, chance: float | None) -> Int64:
-    """(n,) the turn that each slot holds, as `edge.candidates` chooses; clicks (T, n), coins (n, 2 or more)."""
+    """(n,) the interaction that each slot holds, as `edge.candidates` chooses; clicks (T, n), coins (n, 2 or more)."""
     if chance is None:
         return np.asarray(drawn[:, 1] * len(clicks), dtype=np.int64)
     unclicked = 1 - clicks
@@ -301,7 +301,7 @@ def _prior(task: Task, line: Line, contributed: _Contributed, draw: int) -> Norm
 
 
 def estimated_of(task: Task, line: Line, contributed: _Contributed) -> tuple[float, ...]:
-    """What released sums say of spreads: the least and the largest factor, the rate, items, and blocks in order."""
+    """What released sums say about spreads: smallest and largest factor, click rate, items, then blocks in order."""
     world, layout = world_of(task), layout_for(task, line)
     windows = list(_released(task, replace(line, form="linear"), contributed, 0))
     habits = Habits(task.arms, ROUNDS, ROUNDS, click_chance(world.click_rate))
@@ -313,7 +313,7 @@ def estimated_of(task: Task, line: Line, contributed: _Contributed) -> tuple[flo
 
 
 class _Window(NamedTuple):
-    """Released sums of a window (2, K, P), and by how much they change the variance of the total."""
+    """Released sums of a window (2, K, P), and how much they add to the variance of the total."""
 
     sums: Int64
     variance: float
@@ -354,7 +354,7 @@ def _released(task: Task, line: Line, contributed: _Contributed, draw: int) -> I
 
 
 def _codes(task: Task, line: Line, contributed: _Contributed, draw: int) -> NormalPrior:
-    """The product's codes: nearest of k centroids of a public sample, a uniform interaction, noised cells."""
+    """The codes of the product: the nearest of k centroids of a public sample, a uniform interaction, noised cells."""
     world = world_of(task)
     means = _public_codes(task)
     scale = np.sqrt(len(world.schema.table) + 1)
@@ -372,7 +372,7 @@ def _codes(task: Task, line: Line, contributed: _Contributed, draw: int) -> Norm
     found = model_from_sums(released.ones, released.zeros, 1, variance, means.cluster_centers_.astype(np.float64))
     covariance = np.linalg.inv(found.gram)
     theta = np.einsum("kij,kj->ki", covariance, found.moment)
-    # The model is of contexts over sqrt(F + 1); here they are as they stand.
+    # The model is for contexts divided by sqrt(F + 1); here they are not scaled.
     return NormalPrior.of(theta / scale, covariance / scale**2, 1.0)
 
 
@@ -390,7 +390,7 @@ def _cold(world: FeatureWorld) -> NormalPrior:
 
 
 def layout_for(task: Task, line: Line) -> FeatureLayout:
-    """How a line's slots divide their units."""
+    """The layout by which a line's slots divide their units."""
     fresh = 10 if line.windows == "ten fresh" else 1
     return layout_of(world_of(task).schema, task.arms, 1, line.epsilon, line.slots, fresh)
 

@@ -1,4 +1,4 @@
-"""P2B with declared features: how much of the non-private gain linear sums keep, beside codes on the same worlds."""
+"""P2B with declared features: how much of the non-private gain linear sums keep, compared with codes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ Float64 = NDArray[np.float64]
 
 
 def run(quick: bool, progress: Progress | None = None, data_dir: Path | None = None) -> Findings:
-    """Play every world under every seed; quick: two small worlds whose targets are not judged."""
+    """Play every world under every seed; quick: two small worlds without targets."""
     seeds, tasks = (SEEDS[:2], _quick()) if quick else (SEEDS, _whole(data_dir))
     played: Played = play_all(play, [replace(one, seed=seed) for one in tasks for seed in seeds], NAME, progress)
     sizes = (2_000, 500) if quick else (CONTRIBUTORS, WINDOW)
@@ -58,7 +58,7 @@ def run(quick: bool, progress: Progress | None = None, data_dir: Path | None = N
 
 
 def _entries(seeds: Sequence[int], sizes: tuple[int, int], progress: Progress | None) -> Sequence[Entry]:
-    """What came of a new item, by seed."""
+    """The results of a new item, by seed."""
     play_one = partial(play_new_item, contributors=sizes[0], window=sizes[1])
     tasks = [replace(_NEW_ITEM, seed=seed) for seed in seeds]
     found: Mapping[Task, Entry] = play_all(play_one, tasks, f"{NAME}, new item", progress)
@@ -66,7 +66,7 @@ def _entries(seeds: Sequence[int], sizes: tuple[int, int], progress: Progress | 
 
 
 def _gained(entries: Sequence[Entry]) -> Float64:
-    """(seeds, windows) what a visit earned more with the new item."""
+    """How much more a visit earned with the new item than without, (seeds, windows)."""
     return np.array([np.subtract(one.with_item, one.without) for one in entries])
 
 
@@ -123,7 +123,7 @@ def _whole(data_dir: Path | None) -> tuple[Task, ...]:
         Task("mixed", 25, 0, _lines((50_000,), few)),
         Task("interactions", 10, 0, _lines((50_000,), few)),
         Task("embedding", 10, 0, _lines((50_000,), few)),
-        # Ridge regression on 502 entries of every interaction takes as long as all else: no share is asked for here.
+        # Ridge regression on 502 entries of every interaction takes as long as all the rest, so there is no share here.
         Task("documents", 22, 0, _lines((), few), data_dir=data_dir),
     )
 
@@ -132,7 +132,7 @@ _SEVERAL: tuple[Windows, ...] = ("ten fresh", "ten counted")
 
 
 def _values(task: Task, line: Line, played: Played, seeds: Sequence[int]) -> Float64:
-    """(seeds,) mean reward over a line's releases."""
+    """Mean reward over a line's releases, (seeds,)."""
     return np.array([float(np.mean(played[replace(task, seed=seed)][line])) for seed in seeds])
 
 
@@ -141,7 +141,7 @@ def _gains(task: Task, line: Line, played: Played, seeds: Sequence[int]) -> Floa
 
 
 def _shares(task: Task, line: Line, played: Played, seeds: Sequence[int]) -> Float64:
-    """(seeds,) of the non-private gain with as many contributors."""
+    """The kept share of the non-private gain with equally many contributors, (seeds,)."""
     return _gains(task, line, played, seeds) / _gains(task, Line("raw", line.slots), played, seeds)
 
 

@@ -1,10 +1,10 @@
-"""The forecast of p2b beside the whole simulation, with true spreads and with assumed ones; codes with true ones alone.
+"""P2B's forecast compared with the whole simulation, with true and with assumed spreads; codes with true ones only.
 
-Nothing of the forecast of declared features was fitted on these worlds: it is derived
-(`hushstream.systems.p2b.reports.planning.forecast`). The law of cold learners of codes was changed after three of these
-worlds were seen. True spreads are those of a world as it was drawn: the least-squares fit of its log-odds on the
-blocks, over 20,000 visits; what the fit leaves is the rest that nobody learns. Assumed ones know the features' number
-alone. Codes are played in softmax worlds, whose log-odds are fitted on the histogram itself.
+No part of the forecast for declared features was fitted on these worlds: it is derived
+(`hushstream.systems.p2b.reports.planning.forecast`). The formula for cold learners of codes was changed after three of
+these worlds were seen. True spreads are those of a world as it was drawn: the least-squares fit of its log-odds on the
+blocks, over 20,000 visits; what the fit leaves is the part that nobody can learn. Assumed spreads follow from the
+number of features alone. Codes are played in softmax worlds, with log-odds fitted on the histogram itself.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ class Case:
     """One configuration: a kind of world, and one way to release.
 
     Attributes:
-        task: of the world, without lines and of any seed.
-        line: what is released.
-        seeds: of worlds.
+        task: the task of the world, without lines and with any seed.
+        line: the release.
+        seeds: seeds of worlds.
     """
 
     task: Task
@@ -85,20 +85,20 @@ class Case:
 
     @property
     def told(self) -> Line:
-        """What the same release says of spreads."""
+        """The line by which the same release estimates spreads."""
         return replace(self.line, form="spreads")
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A case: means over its worlds.
+    """The result of a case: means over its worlds.
 
     Attributes:
         case: what was played.
-        gain: by the whole simulation.
-        forecast: with true spreads.
-        low, assumed, high: with assumed ones.
-        released_low, released, released_high: with those that the very release says.
+        gain: gain in the whole simulation.
+        forecast: forecast with true spreads.
+        low, assumed, high: forecast with assumed spreads.
+        released_low, released, released_high: forecast with the spreads that the release itself estimates.
     """
 
     case: Case
@@ -113,7 +113,7 @@ class Judged:
 
     @property
     def within(self) -> bool:
-        """Whether the forecast with true spreads is within 15 %."""
+        """Whether the forecast with true spreads is within 15 % of the gain."""
         return abs(self.forecast - self.gain) <= _WITHIN * abs(self.gain)
 
     @property
@@ -137,14 +137,14 @@ CASES = (
     Case(_PAIRS, Line("linear", 50_000, 1.0)),
     Case(_PAIRS, Line("linear", 50_000, 4.0)),
 )
-"""Twelve of at least 10,000 slots."""
+"""Twelve cases, with at least 10,000 slots each."""
 
 SAMPLE = Case(Task("mixed", 8, 0, evaluated=1_500), Line("linear", 10_000, 2.0), (21, 22))
-"""A small one, for a test."""
+"""A small case, for a test."""
 
 
 def judged(cases: Sequence[Case], progress: Progress | None = None, processes: int | None = None) -> list[Judged]:
-    """Play every world of every case once, and forecast it; ``processes`` as in `play_all`."""
+    """Play every world of every case once, and compute its forecasts; ``processes`` as in `play_all`."""
     together: dict[Task, dict[Line, None]] = {}
     for case in cases:
         for task in case.played():
@@ -192,7 +192,7 @@ def true_spreads(task: Task) -> Spreads:
     assert isinstance(world, MixedTable), "expected a world of the mixed table"
     told = world.told(np.arange(_VISITS, dtype=np.int64) + _JUDGED_USERS)
     contexts = written_out(world.schema, told.rows).astype(np.float64)
-    # Blocks that sum to 1 each leave the fit as many ways to say one thing: the shortest is taken.
+    # Blocks that each sum to 1 let one function be written in several ways; the shortest one is taken.
     found = np.linalg.lstsq(contexts, told.effects, rcond=None)[0]
     blocks = {}
     for block in world.schema.table:
@@ -204,7 +204,7 @@ def true_spreads(task: Task) -> Spreads:
 
 
 def _spread(effects: np.ndarray) -> float:
-    """Deviation over items at a visit, root mean square over visits."""
+    """Standard deviation over items at a visit, root mean square over visits."""
     return float(np.sqrt(effects.var(axis=1, ddof=1).mean()))
 
 
@@ -242,7 +242,7 @@ CODES_SEEDS = (0, 1, 2, 3)
 
 
 def codes_row(case: CodesCase, seeds: Sequence[int]) -> Row:
-    """A case of codes: gains as simulated and as forecast with true spreads, means over worlds."""
+    """A case of codes: the simulated gain and its forecast with true spreads, means over worlds."""
     point = case.point
     played = play_point(point, seeds)
     slots = point.contributors
@@ -284,7 +284,7 @@ def _spreads_of(point: Point, seed: int) -> Spreads:
 
 
 def run(quick: bool, progress: Progress | None = None) -> Findings:
-    """Play all twelve; quick: the small one, whose targets are not judged."""
+    """Play all twelve cases; quick: only the small one, without targets."""
     cases = (SAMPLE,) if quick else CASES
     found = judged(cases, progress)
     worlds = tuple(dict.fromkeys(f"{world_of(one.task).name}, {one.task.arms} items" for one in cases))

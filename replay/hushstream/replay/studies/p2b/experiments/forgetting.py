@@ -1,11 +1,11 @@
-"""Forgetting: the gain from a half-life of windows in a changing world, and its cost in a constant one.
+"""Forgetting: what a half-life of windows gains in a changing world, and what it costs in a constant one.
 
-Visitors start from the newest model, window after window, and it is made of all windows alike, or of windows that fade.
-In the rotating world every generation of 50,000 users finds all items in other places. All deployments have the same
-visits and coins.
+Visitors start from the newest model, window after window. It is made from all windows with equal weight, or from
+windows that fade. In the rotating world every generation of 50,000 users finds all items in other places. All
+deployments have the same visits and coins.
 
-What forgetting costs in a still world is mostly looked at again: items that are not shown any more become unknown, and
-visitors try them. The longer the half-life, the rarer that is.
+In a constant world, most of the cost comes from trying again: items that are no longer shown become unknown, and
+visitors try them once more. A longer half-life makes that rarer.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ class Trial:
     Attributes:
         rotating: whether the world changes.
         half_life: ``model.half_life``.
-        sums: noise of windows.
-        window: slots of a window.
-        generation: users after whom the rotating world changes.
-        generations: how many of them.
-        seed: of world, coins and keys.
+        sums: how the noise of windows is made.
+        window: how many slots a window has.
+        generation: after how many users the rotating world changes.
+        generations: how many generations there are.
+        seed: seed of world, coins and keys.
         arms: K items.
     """
 
@@ -93,12 +93,12 @@ class Trial:
 
     @property
     def plain(self) -> Trial:
-        """The same without a half-life."""
+        """The same trial without a half-life."""
         return replace(self, half_life=None)
 
     @property
     def users(self) -> int:
-        """Of all generations."""
+        """How many users all generations have."""
         return self.generation * self.generations
 
 
@@ -114,7 +114,7 @@ def world_of(trial: Trial) -> FeatureWorld:
 
 
 def config_of(trial: Trial) -> P2BConfig:
-    """What a deployment of it would be configured with."""
+    """The configuration of its deployment."""
     world = world_of(trial)
     windows = trial.users // trial.window
     release = ReleaseConfig(epsilon=EPSILON, window_slots=trial.window, sums=trial.sums, windows=windows)
@@ -150,7 +150,7 @@ def play(trial: Trial) -> tuple[float, ...]:
 
 
 class _Releases:
-    """What windows of a deployment release."""
+    """Releases the windows of a deployment."""
 
     def __init__(self, trial: Trial, config: P2BConfig) -> None:
         self._layout, self._windows = layout_of_slots(config), 0
@@ -158,7 +158,7 @@ class _Releases:
         self._running = open_running(window_tree_of(config), self._key, _address(None), fade_of_windows(config))
 
     def of(self, rows: NDArray[np.void], arms: Int64, clicks: Int64) -> tuple[Int64, Int64, float]:
-        """The noised sums of the next window, and what they say of their variance."""
+        """The noised sums of the next window, and how much they add to the variance of the total."""
         layout = self._layout
         contents = pack_reports(layout, arms, clicks, 0, layout.units_of(layout.schema.blocks(rows)))
         reports = unpack_reports(layout, contents)
@@ -180,12 +180,12 @@ def _address(window: int | None) -> NoiseAddress:
 
 
 def run(quick: bool, progress: Progress | None = None) -> Findings:
-    """Play all deployments in both worlds under every seed; quick: small worlds whose targets are not judged."""
+    """Play all deployments in both worlds under every seed; quick: small worlds without targets."""
     small = Trial(False, None, window=500, generation=1_000, generations=2)
     seeds, trial = (SEEDS[:2], small) if quick else (SEEDS, Trial(False, None))
     lines = [replace(trial, rotating=rotating, half_life=one) for rotating in (True, False) for one in HALF_LIVES]
     played: Played = play_all(play, [replace(line, seed=seed) for line in lines for seed in seeds], NAME, progress)
-    # Generation 0 stands for all of them.
+    # Generation 0 stands for all generations together.
     rows = [_row(line, generation, played, seeds) for line in lines for generation in (0, *_numbers(trial))]
     worlds = tuple(dict.fromkeys(f"{world_of(line).name}, {line.arms} items" for line in lines))
     description = Description(NAME, TITLE, "hushstream's linear sums", worlds, seeds, SETTINGS, _provenance(lines))
@@ -204,7 +204,7 @@ def _rewards(line: Trial, generation: int, played: Played, seeds: Sequence[int])
 
 
 def _gains(line: Trial, generation: int, played: Played, seeds: Sequence[int]) -> Float64:
-    """(seeds,) over the deployment that forgets nothing."""
+    """Reward above that of the deployment that forgets nothing, (seeds,)."""
     return _rewards(line, generation, played, seeds) - _rewards(line.plain, generation, played, seeds)
 
 

@@ -1,4 +1,4 @@
-"""P2B's three releases side by side: what each withholds and promises, and its value for new users."""
+"""P2B's three releases compared: what each withholds, what it guarantees, and its value for new users."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MODES = {
 
 
 def run(quick: bool, progress: Progress | None = None) -> Findings:
-    """Play the grid of mode x k x U in each world, then the points that have a target under more seeds."""
+    """Play the grid of mode x k x U in each world, then the points with a target under more seeds."""
     grid_seeds = range(2) if quick else range(5)
     target_seeds = range(4) if quick else range(16)
     grid, aimed = _grid(quick), _aimed(quick)

@@ -1,8 +1,9 @@
-"""A new item in a running deployment: the loss in everybody's reward in the first windows after it entered.
+"""A new item in a running deployment: how much reward everybody loses in the first windows after it entered.
 
 Cold contributors teach a first model of all items but the last. Then visitors start from the newest model, window after
-window, once without the new item and once with it, with the same visits and coins. Rows begin and sums add up by the
-product's own catalogue, policy and totals; the item has no features that others are like, so it begins from their mean.
+window, once without the new item and once with it, with the same visits and coins. The product's own catalogue, policy
+and totals begin the item's row and add up sums. The item has no features in common with others, so it begins from the
+mean of all.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from hushstream.systems.p2b.shuffler.linear_sums import linear_sums, noised_sums
 
 EPSILON = 1.0
 CONTRIBUTORS, WINDOW, WINDOWS = 50_000, 10_000, 3
-"""Slots of the first model, slots of each window after it, and how many windows are looked at."""
+"""Slots of the first model, slots of each later window, and how many windows are played."""
 
 _TRACK = "private"
 
@@ -45,7 +46,7 @@ Bools = NDArray[np.bool_]
 
 
 class Entry(NamedTuple):
-    """One world's new item; (windows,) each.
+    """The results of one world's new item; (windows,) each.
 
     Attributes:
         without: mean expected reward of a visit without the item.
@@ -63,7 +64,7 @@ def play_new_item(task: Task, explored: float = 0.0, contributors: int = CONTRIB
 
     Args:
         task: the world and its seed.
-        explored: share of decisions that go to any item on offer (``exploration: {choice: epsilon}``).
+        explored: share of decisions that choose any item on offer (``exploration: {choice: epsilon}``).
         contributors: slots of the first model.
         window: slots of each window after it.
     """
@@ -95,7 +96,7 @@ class _Deployment:
         world = world_of(task)
         self._task, self._world, self._explored = task, world, explored
         self._layout: FeatureLayout = layout_of(world.schema, world.arms, 1, EPSILON, slots, 1)
-        # Cells beside the constant's, as models have them.
+        # Models have the cells behind the constant's, so this adds one.
         self._cells = world.schema.cells + 1
         self._totals = ItemTotals(world.arms, self._cells, carried=False)
         self._catalogue = Catalogue(CatalogueRules(world.arms, 0, bytes(16)))
@@ -105,7 +106,7 @@ class _Deployment:
         self._policy = self._followed()
 
     def twin(self) -> _Deployment:
-        """Another one that is where this one is."""
+        """A copy of this deployment in its present state."""
         made = _Deployment(self._task, self._explored, 1)
         made._layout = self._layout
         made._totals.load(self._totals.dump())
@@ -119,7 +120,7 @@ class _Deployment:
         self._policy.entered(row)
 
     def teach(self, users: Int64, number: int) -> _Taught:
-        """Let users act, each from the newest model, and release their window; what they earned."""
+        """Let users act, each from the newest model, release their window, and return what they earned."""
         prior = self._prior()
         parts = [self._act(users[low : low + CHUNK], prior) for low in range(0, len(users), CHUNK)]
         rows = np.concatenate([part.rows for part in parts])
@@ -137,7 +138,7 @@ class _Deployment:
         reports = unpack_reports(layout, pack_reports(layout, arms, clicks, 0, layout.units_of(schema.blocks(rows))))
         exact = linear_sums(layout, reports, np.ones(len(reports.held), dtype=np.bool_))
         numerator, denominator = laplace_scale(str(EPSILON), layout.sensitivity)
-        # The same noise with the item and without it: what is compared is the item alone.
+        # The noise is the same with the item and without, so only the item makes a difference.
         address = NoiseAddress(
             "release-noise", "experiment", bytes(32), "p2b", "new-item", {}, b"experiment", 0, number
         )
@@ -156,7 +157,7 @@ class _Deployment:
         return policy
 
     def _adopt(self) -> None:
-        """The model of all windows so far, as learners take it up."""
+        """Make the model of all windows so far, and adopt it as learners do."""
         found = self._model()
         entries = self._totals.entries.astype(np.float64)
         variance = np.array([found.reward_variance])
@@ -164,7 +165,7 @@ class _Deployment:
         self._policy.adopt(_TRACK, version, found.means, found.variances, variance, entries)
 
     def _model(self) -> WarmStart:
-        """As `NamedTotals` makes it: rows that never had an item stay as they begin."""
+        """The model as `NamedTotals` makes it: rows that never had an item stay as they begin."""
         totals, start = self._totals, cold_start(self._world.arms, self._cells, len(self._world.schema.table))
         rows = np.flatnonzero(totals.entries > 0)
         layout = replace(self._layout, arms=int(rows.size))

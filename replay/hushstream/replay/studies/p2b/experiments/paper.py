@@ -35,7 +35,7 @@ FIG6_TITLE = "Accuracy on TMC2007 and MediaMill against the interactions of an a
 FIG7_TITLE = "Click-through on Criteo's log against the interactions of an agent"
 
 ONE_SLOT, SLOT_EVERY_10 = "one slot in a life", "a slot every 10 interactions"
-"""What an agent of Figure 6 owes."""
+"""How many slots an agent of Figure 6 owes."""
 
 LN_2 = math.log(2)
 PAPER_RELEASE = ReleaseConfig(mode="paper", sampling=0.5)
@@ -63,9 +63,9 @@ class Panel:
     Attributes:
         dataset: its name.
         label: its name for people.
-        agents: how many there are, contributors and evaluated ones.
+        agents: how many agents there are, contributors and evaluated ones together.
         arms: K.
-        gap: what non-private agents are ahead by in the paper, in points of accuracy.
+        gap: how many points of accuracy non-private agents are ahead in the paper.
         quick: agents and interactions of a quick run.
     """
 
@@ -89,7 +89,7 @@ PANELS = (
 
 
 def lines(codes: int) -> tuple[Line, ...]:
-    """The paper's release with ``codes`` codes, and the default one with codes from configuration."""
+    """The paper's release with ``codes`` codes, and the default release with codes from the configuration."""
     return (Line(f"paper mode, k={codes}", codes, PAPER_RELEASE), Line("slot sums, auto k", "auto", SLOT_SUMS_LN_2))
 
 
@@ -110,7 +110,7 @@ def play_all(points: Sequence[Point], seeds: Sequence[int], progress: Progress |
 
 
 def fig4(quick: bool, progress: Progress | None = None) -> Findings:
-    """Reward against users: d=10, T=10, K=10, 20, 50 in the text's world; and K=10 in the code's."""
+    """Play reward against users: d=10, T=10, K=10, 20, 50 in the text's world; and K=10 in the code's."""
     seeds = range(2) if quick else range(5)
     users = (500, 1_500) if quick else (1_000, 10_000, 100_000)
     panels = ((TEXT, 10),) if quick else ((TEXT, 10), (TEXT, 20), (TEXT, 50), (CODE, 10))
@@ -130,7 +130,7 @@ def fig4(quick: bool, progress: Progress | None = None) -> Findings:
 
 
 def fig5(quick: bool, progress: Progress | None = None) -> Findings:
-    """Reward against dimension: K=20, T=20, U=20,000, d=6 to 20."""
+    """Play reward against dimension: K=20, T=20, U=20,000, d=6 to 20."""
     seeds = range(2) if quick else range(5)
     dimensions = (6, 10) if quick else (6, 8, 10, 12, 16, 20)
     users, codes = (1_000, 64) if quick else (20_000, 1024)
@@ -140,9 +140,9 @@ def fig5(quick: bool, progress: Progress | None = None) -> Findings:
 
 
 def fig6(quick: bool, progress: Progress | None = None, data_dir: Path | None = None) -> Findings:
-    """Accuracy, d=20, T=10 to 100, k=2^5: TMC2007 with K=20 and 275 agents, MediaMill with K=40 and 425.
+    """Play accuracy, d=20, T=10 to 100, k=2^5: TMC2007 with K=20 and 275 agents, MediaMill with K=40 and 425.
 
-    A panel whose dataset is not there is left out, and the findings say what it needs.
+    A panel without its dataset is left out, and the findings say which files it needs.
 
     Raises:
         AbsentDatasetError: neither dataset is there.
@@ -169,7 +169,7 @@ def fig6(quick: bool, progress: Progress | None = None, data_dir: Path | None = 
 
 
 def fig7(quick: bool, progress: Progress | None = None, data_dir: Path | None = None) -> Findings:
-    """Click-through on Criteo's log: d=10, K=40, 3,000 agents, T=20 to 300, k=2^5 and 2^7.
+    """Play click-through on Criteo's log: d=10, K=40, 3,000 agents, T=20 to 300, k=2^5 and 2^7.
 
     Raises:
         AbsentDatasetError: the log is not there.
@@ -184,7 +184,7 @@ def fig7(quick: bool, progress: Progress | None = None, data_dir: Path | None = 
 
 
 def _panels_here(data_dir: Path | None) -> tuple[list[Panel], tuple[str, ...]]:
-    """The panels whose files are there, and a sentence for each other one."""
+    """The panels with their files, and a sentence for each other panel."""
     shown: list[Panel] = []
     needs: list[str] = []
     for panel in PANELS:
@@ -206,7 +206,7 @@ def _options(data_dir: Path | None) -> dict[str, str]:
 
 
 def ratio_target(name: str, played: Played, line: int, condition: str, bound: float) -> BenchRow:
-    """A line's reward over that of cold or non-private, which should reach a bound."""
+    """A line's reward divided by that of cold or non-private users, which should reach a bound."""
     value, low, high = played.ratio(line, condition)
     against = "non-private" if condition == WARM_NONPRIVATE else "cold"
     title = f"{name}: private over {against} (95 %: {low:.3f} to {high:.3f})"
@@ -214,12 +214,12 @@ def ratio_target(name: str, played: Played, line: int, condition: str, bound: fl
 
 
 def _judged(targets: list[BenchRow], unfit: bool) -> list[BenchRow]:
-    """Figures of a run that the targets are not stated for (a quick one is far too small) are shown without them."""
+    """Remove the targets from figures of a run that they are not stated for, such as a quick run."""
     return [BenchRow(row.name, row.value, row.unit) for row in targets] if unfit else targets
 
 
 def _fig4_targets(played: Sequence[Played], users: int, codes: int) -> list[BenchRow]:
-    """The targets are stated for 10 arms; with more of them there are fewer reports an arm, and no target."""
+    """Targets are stated for 10 arms only: with more arms there are fewer reports for each."""
     found: list[BenchRow] = []
     for one in played:
         if one.point.users == users:
@@ -235,7 +235,7 @@ def _fig5_targets(played: Sequence[Played]) -> list[BenchRow]:
     found = []
     for column, name in enumerate(names):
         fall, *_ = over_seeds(played[0].means[:, column] - played[-1].means[:, column])
-        # The paper says it of every agent that learns something.
+        # The paper claims this for every agent that learns something.
         target = ("above 0", fall > 0) if column else ("", None)
         found.append(BenchRow(f"{name}: reward at {ends}", fall, "reward", *target))
     return found
@@ -247,7 +247,7 @@ def _fig6_targets(panel: Panel, played: Sequence[Played]) -> list[BenchRow]:
     names = ("cold", "warm non-private", *(line.label for line in first.point.lines))
     for column, name in enumerate(names):
         rise = _points(last.means[:, column] - first.means[:, column])
-        # A model from raw data has little left to gain here, so the target holds for the others.
+        # The model from exact data cannot rise much more here, so the target is for the others.
         target = ("above 0", rise > 0) if column != 1 else ("", None)
         title = f"{panel.label}, {name}: accuracy at T={last.point.rounds} minus T={first.point.rounds}"
         found.append(BenchRow(title, rise, "points", *target))
@@ -259,7 +259,7 @@ def _fig6_targets(panel: Panel, played: Sequence[Played]) -> list[BenchRow]:
 
 
 def _fig7_targets(last: Played) -> list[BenchRow]:
-    """The paper finds private agents ahead, by 0.0025 of click-through."""
+    """Private agents should be ahead; the paper has them ahead by 0.0025 of click-through."""
     found = []
     for index, line in enumerate(last.point.lines):
         ahead, *_ = over_seeds(last.means[:, 2 + index] - last.means[:, 1])
@@ -273,7 +273,7 @@ def _points(values: NDArray[np.float64]) -> float:
 
 
 def worlds_of(played: Sequence[Played]) -> tuple[str, ...]:
-    """The worlds of some points, each once: key and settings."""
+    """The worlds of some points, each once, by key and settings."""
     return tuple(dict.fromkeys(f"{one.point.world.key}: {one.point.world.label}" for one in played))
 
 

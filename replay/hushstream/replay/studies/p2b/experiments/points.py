@@ -1,7 +1,7 @@
 """One point of a table or figure: a world, a population, and the private deployments that are compared on it.
 
-A point is played under several seeds, each with a world, coins and noise of its own. Rewards differ more between
-worlds than between users, so intervals are over seeds.
+A point is played under several seeds, each with its own world, coins and noise. Rewards differ more between worlds
+than between users, so intervals are over seeds.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.guarantee.summed import resolve_codes
 
 CONTRIBUTING = 0.7
-"""Share of the users who contribute; the others are compared (P2B, section 5.2)."""
+"""Share of the users who contribute; the others are evaluated (P2B, section 5.2)."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorldSpec:
-    """A world up to its size and seed.
+    """A world without its size and seed.
 
     Attributes:
-        key: what rows call it.
-        label: variant and settings in words, as captions name them.
-        name: of the world's factory.
-        options: what is given to it beside its size and seed.
+        key: its name in rows.
+        label: variant and settings in words, as in captions.
+        name: name of the world's factory.
+        options: options of the factory other than size and seed.
     """
 
     key: str
@@ -54,7 +54,7 @@ class WorldSpec:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def make(self, users: int, rounds: int, dimension: int, arms: int, seed: int) -> World:
-        """The world of a size, under a seed."""
+        """Make the world with a size and a seed."""
         return make_world(
             self.name, users=users, rounds=rounds, dimension=dimension, arms=arms, seed=seed, **self.options
         )
@@ -62,7 +62,7 @@ class WorldSpec:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A private deployment of a point: how it is called, its codes and its release."""
+    """A private deployment of a point: its label, its codes and its release."""
 
     label: str
     codes: int | Literal["auto"]
@@ -74,15 +74,15 @@ class Point:
     """One comparison; see the module.
 
     Attributes:
-        experiment: its name; the deployments bear it.
-        columns: what tells the point apart, put in front of each of its rows.
+        experiment: name of the experiment; the deployments have it too.
+        columns: the values that identify the point, at the front of each of its rows.
         world: the world.
         users: contributors and evaluated users together.
         rounds: T.
         dimension: d.
         arms: K.
         lines: the private deployments.
-        slot_every: interactions a slot; None for one slot after T interactions.
+        slot_every: a slot is due after this many interactions; None: one slot after T interactions.
     """
 
     experiment: str
@@ -97,11 +97,11 @@ class Point:
 
     @property
     def contributors(self) -> int:
-        """Users of phase 0."""
+        """How many users phase 0 has."""
         return round(self.users * CONTRIBUTING)
 
     def configuration(self, line: Line) -> P2BConfig:
-        """The deployment of a line: all slots in one window, which is as large as it can be."""
+        """The deployment of a line; all slots are in one window, which is as large as possible."""
         every = self.rounds if self.slot_every is None else self.slot_every
         lifetime = self.rounds // every
         slots = self.contributors * lifetime
@@ -116,7 +116,7 @@ class Point:
         )
 
     def interactions(self) -> int:
-        """How many are played under one seed."""
+        """How many interactions are played under one seed."""
         return (self.contributors + (self.users - self.contributors) * (2 + len(self.lines))) * self.rounds
 
 
@@ -127,9 +127,9 @@ class Played:
     Attributes:
         point: what was played.
         systems: the deployments, in the order of the lines.
-        guarantees: theirs, under seeded keys.
+        guarantees: the guarantees of the deployments, with seeded keys.
         means: (seeds, 2 + lines): mean reward of cold, non-private, and each line.
-        released: by line, over all seeds.
+        released: what was released and withheld, by line, over all seeds.
     """
 
     point: Point
@@ -148,7 +148,7 @@ class Played:
         ]
 
     def ratio(self, line: int, condition: str) -> tuple[float, float, float]:
-        """Reward of a line over that of cold or non-private: mean over seeds, and its 95 % interval."""
+        """Reward of a line divided by that of cold or non-private users: mean over seeds, and its 95 % interval."""
         return over_seeds(self.means[:, 2 + line] / self.means[:, 0 if condition == COLD else 1])
 
     def _reward(self, column: int) -> Row:
@@ -184,7 +184,7 @@ def play(point: Point, seeds: Sequence[int], progress: Progress | None = None) -
     Args:
         point: what to play.
         seeds: at least one.
-        progress: told (interactions done, in all, what) for this point.
+        progress: called with interactions done, interactions in all, and what is played, for this point.
     """
     systems = tuple(fitted_system(point.configuration(line)) for line in point.lines)
     total = point.interactions() * len(seeds)
@@ -226,7 +226,7 @@ def fitted_system(config: P2BConfig) -> P2BSystem:
 
 @lru_cache(maxsize=64)
 def _lattice(dimension: int, digits: int, codes: int, seed: int) -> NDArray[np.int64]:
-    """An encoder's centroids; the same for all deployments with these settings, so fitted once."""
+    """An encoder's centroids; all deployments with the same settings share them, so they are fitted once."""
     return fit_grid(dimension, digits, codes, seed).lattice
 
 

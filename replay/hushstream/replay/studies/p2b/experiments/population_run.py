@@ -1,22 +1,22 @@
-"""P2B's three-way comparison for a whole population at once: batch kernels, and every other stage as deployed.
+"""P2B's three-way comparison for a whole population at once: batch kernels, and all other stages as deployed.
 
-Phase 0: contributors start cold, interact in lockstep, and each owes slots; the slots are packed, windowed and released
-by `hushstream.systems.p2b.machines.release` and become models by `hushstream.systems.p2b.machines.models`, the very
-code of the workers. Phase 1: other users are played once for each condition of the comparison, with the same contexts,
-the same coin for every arm that could be shown and the same draw for ties, so that arms differ by their start alone.
+Phase 0: contributors start cold, interact in lockstep, and each owes slots. The slots are packed, windowed and released
+by `hushstream.systems.p2b.machines.release` and become models by `hushstream.systems.p2b.machines.models`, which is the
+code of the workers. Phase 1: other users are played once for each condition of the comparison. They have the same
+contexts, the same coin for every arm that could be shown and the same draw for ties, so conditions differ by the
+start alone.
 
-What differs from the machines of `hushstream.roles`:
+It differs from the machines of a deployment in this:
 
 * choices and steps come from the lockstep kernel (`hushstream.learners.population`), which agrees with the
-  per-event one to float32's rounding;
-* which interaction a slot reports, and ties, are drawn from a counter-based generator under the run's seed in
-  place of each user's own key (`Coins`; with the users' keys in their place the run is the machines' own, and a
-  test holds it to that);
-* several windows are cut in the order of users' numbers; the stream cuts them in the order of keyed report ids.
-  Users are exchangeable, so both are windows of random users.
+  per-event one up to float32's rounding;
+* the interaction that a slot reports, and ties, are drawn from a counter-based generator with the run's seed, not from
+  each user's own key (`Coins`; with the users' keys the run equals that of the machines, and a test requires it);
+* several windows are cut in the order of users' numbers, but in a stream in the order of keyed report ids. Users are
+  exchangeable, so both are windows of random users.
 
-The non-private track learns from every slot's interaction in clear; where the private track samples (probability
-p), it learns from a share p of them.
+The non-private track learns from every slot's interaction in clear; where the private track samples with probability
+p, it learns from a share p of them.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ CONDITIONS = (COLD, WARM_NONPRIVATE, WARM_PRIVATE)
 """Conditions of the comparison."""
 
 CHUNK_USERS = 20_000
-"""Users in memory at a time; T=10 and d=10 make 11 MB of them."""
+"""How many users are in memory at a time; with T=10 and d=10 they take 11 MB."""
 
 NORMAL_95 = 1.959963984540054
 """Half the width of a 95 % normal interval, in standard errors."""
 
 
 class PopulationError(HushstreamError):
-    """A run that cannot be played: the message says what was expected and what came."""
+    """A run that cannot be played; the message says what was expected and what it got."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,16 +81,16 @@ class Contributions:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PopulationRun:
-    """What a run gave.
+    """The outcome of a run.
 
     Attributes:
         system: the deployment that was simulated.
         world: name of the world and variant.
-        contributors: users of phase 0.
-        seed: of the coins and of the shuffler's key.
+        contributors: how many users phase 0 has.
+        seed: seed of the coins and of the shuffler's key.
         rewards: (evaluated, T) by condition of the comparison.
-        guarantee: of the private condition, marked reproducible.
-        released: what the windows let out and held back; exact, so for public data only.
+        guarantee: guarantee of the private condition, marked reproducible.
+        released: what the windows released and withheld; exact, so for public data only.
         models: the sums from which the warm conditions started.
     """
 
@@ -133,9 +133,9 @@ class PopulationRun:
 
 
 def interval(name: str, values: Float64) -> dict[str, float]:
-    """``name`` with mean, ``_low`` and ``_high``: the normal 95 % interval of the mean of ``values``, (n,).
+    """The mean of ``values`` (n,) under ``name``, and its normal 95 % interval under ``_low`` and ``_high``.
 
-    A single value has no known spread: its bounds are NaN.
+    The spread of a single value is not known: its bounds are NaN.
     """
     mean = float(values.mean())
     half = NORMAL_95 * float(values.std(ddof=1)) / float(np.sqrt(len(values))) if len(values) > 1 else float("nan")
@@ -156,12 +156,12 @@ def run_population(
     """Play both phases.
 
     Args:
-        system: marked as public data.
-        world: users 0 .. contributors-1 contribute, the ``evaluated`` users after them are compared.
+        system: a system that is marked as public data.
+        world: users 0 .. contributors-1 contribute; the ``evaluated`` users after them are compared.
         contributors: at least 1.
         evaluated: at least 1.
-        seed: of the users' coins and the shuffler's key.
-        coins: in place of `SeededCoins`.
+        seed: seed of the users' coins and the shuffler's key.
+        coins: used in place of `SeededCoins`.
         key: the shuffler's key, in place of the seeded one.
         progress: called after every round of every chunk of users.
 
@@ -183,12 +183,12 @@ def run_systems(
     key: Key | None = None,
     progress: Progress | None = None,
 ) -> list[PopulationRun]:
-    """`run_population` for deployments that differ in encoder and release alone.
+    """As `run_population`, for deployments that differ only in encoder and release.
 
-    What they share is played once: the contributors, the cold condition and the non-private one.
+    The common parts are played once: the contributors, the cold condition and the non-private one.
 
     Raises:
-        PopulationError: as there; or the deployments have other learners, contexts or slots.
+        PopulationError: as in `run_population`; or the deployments have different learners, contexts or slots.
     """
     first = systems[0]
     for system in systems:
@@ -215,14 +215,14 @@ def run_systems(
 
 
 class _Play:
-    """Users of one world in lockstep, chunk by chunk."""
+    """Plays users of one world in lockstep, chunk by chunk."""
 
     def __init__(self, system: P2BSystem, world: World, coins: Coins, progress: Progress | None) -> None:
         self._system, self._world, self._coins, self._progress = system, world, coins, progress
         self._done = self._total = 0
 
     def expect(self, interactions: int) -> None:
-        """State how many interactions there will be in all."""
+        """Set how many interactions there will be in all."""
         self._total = interactions
 
     def contribute(self, users: Int64) -> Contributions:
@@ -277,14 +277,14 @@ class _Play:
 
 
 def genesis_nonce(system: P2BSystem, key: Key) -> bytes:
-    """The nonce of a shuffler's journal: under a seeded key the one that a stream under this key has, too."""
+    """The nonce of a shuffler's journal; with a seeded key it equals that of a stream with this key."""
     _, fields = codec.decode(ShufflerMachine(system, 0, key).genesis(os.urandom(32)))
     nonce: bytes = fields["nonce"]
     return nonce
 
 
 def _private_model(system: P2BSystem, key: Key, given: Contributions) -> tuple[ModelFields, Released]:
-    """Windows of slots, their releases, and the model that follows."""
+    """Window the slots, release the windows, and make the model."""
     config = system.config
     levels = config.release.levels
     codes = system.encoder.encode(given.contexts).tolist()
@@ -367,13 +367,13 @@ _TIES = float(1 << 52)
 
 
 class Coins(Protocol):
-    """Where the users' own chance comes from."""
+    """The source of the users' own randomness."""
 
     def ties(self, condition: str, users: Int64, round_index: int) -> Int64:
-        """Draws of at least 0, (n,): of m tied arms number ``draw mod m`` is taken."""
+        """Draws of at least 0, (n,): of m tied arms, number ``draw mod m`` is taken."""
 
     def targets(self, users: Int64, slot: int, below: int) -> Int64:
-        """Which of its ``below`` interactions a slot reports, (n,) in [0, below)."""
+        """The index of the interaction that a slot reports, (n,) in [0, below)."""
 
     def report_ids(self, users: Int64, slot: int) -> list[bytes]:
         """Report ids of a slot of each user: 16 bytes each, different for every (user, slot)."""
@@ -381,7 +381,7 @@ class Coins(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SeededCoins:
-    """Uniform draws addressed by (seed, user, round); the same for a user in every condition of the comparison."""
+    """Uniform draws that depend only on seed, user and round; the same for a user in every condition."""
 
     seed: int
 

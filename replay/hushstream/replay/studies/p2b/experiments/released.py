@@ -1,4 +1,4 @@
-"""Exact counts of released and withheld content of windows, which are private; so for public data only (rule 11)."""
+"""Exact counts of what windows released and withheld; they are private, so for public data only (rule 11)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Released:
     """Counts over windows; ``reports == unsampled + below_threshold + released``.
 
     Attributes:
-        windows: closed windows.
-        slots: in them, nulls included.
-        reports: slots with a report in them.
-        unsampled: reports that the shuffler's coin left out.
-        below_threshold: sampled reports whose crowd was too small.
-        released: reports that are in what was released (under noise, in slot sums).
+        windows: how many windows were closed.
+        slots: how many slots are in them, nulls included.
+        reports: how many slots hold a report.
+        unsampled: how many reports the shuffler's coin left out.
+        below_threshold: how many sampled reports had a crowd that was too small.
+        released: how many reports are in what was released (under noise, in slot sums).
     """
 
     windows: int = 0
@@ -36,12 +36,12 @@ class Released:
     released: int = 0
 
     def plus(self, other: Released) -> Released:
-        """Both together."""
+        """The sum of both counts."""
         return Released(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
 
     @property
     def withheld_share(self) -> float:
-        """Share of the sampled reports that the threshold held back."""
+        """Share of the sampled reports that the threshold withheld."""
         sampled = self.reports - self.unsampled
         return self.below_threshold / sampled if sampled else 0.0
 
@@ -49,7 +49,7 @@ class Released:
 def count_released(
     system: P2BSystem, key: Key, genesis_nonce: bytes, closed: ClosedWindow, release: WindowRelease
 ) -> Released:
-    """Count one window of partition 0, by throwing its coins again."""
+    """Count one window of partition 0 by throwing its coins again."""
     config = system.config
     coins = bernoulli(
         KeyedStream(key, window_address(system, key, genesis_nonce, 0, closed).at("sampling")),

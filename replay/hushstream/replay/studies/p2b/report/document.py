@@ -31,8 +31,7 @@ _CELL_COLUMNS = tuple(column.name for column in fields(CellRow))
 def as_json(result: RunResult) -> dict[str, Any]:
     """The whole result as plain values.
 
-    ``comparison`` (warm private against cold) and ``count_classes`` follow from the rest and stand there for
-    readers.
+    ``comparison`` (warm private against cold) and ``count_classes`` follow from the rest; they are for readers.
     """
     compared = headline(result)
     return {

@@ -1,4 +1,4 @@
-"""Writes a run's report: ``results.json``, CSV files, pictures and the page that shows them together."""
+"""Writes a run's report: ``results.json``, CSV files, pictures, and the page that shows them together."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from hushstream.replay.studies.p2b.report.wording import figures_of, figures_of_
 REWARDS = "rewards.csv"
 CELLS = "cells.csv"
 OWNED = (RESULTS, REWARDS, CELLS, "rewards.png", "noise.png", "epsilon.png", PAGE)
-"""Every file that a report may hold; one of an earlier run that the new one lacks is removed."""
+"""Every file that a report may have; a file of an earlier run that the new one does not write is removed."""
 
 
 def write_report(result: RunResult, directory: Path | str) -> list[Path]:
     """Write the report of a run into a folder, which is made if it does not exist.
 
-    Equal results give equal bytes. Files of an earlier report in the same folder are replaced or removed, so
-    that what stands there is of one run.
+    Equal results give equal bytes. Files of an earlier report in the folder are replaced or removed, so that all files
+    are of the same run.
 
     Returns:
         The paths written, the page last.

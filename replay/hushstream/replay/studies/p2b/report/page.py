@@ -1,4 +1,4 @@
-"""``index.html`` of a p2b run: the value of a private start, compared with a cold one and one without privacy."""
+"""``index.html`` of a P2B run: the value of a private start, compared with a cold one and one without privacy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from hushstream.replay.studies.p2b.report.wording import CONDITION_NAMES, CONDIT
 
 
 def run_page(result: RunResult, drawn: Sequence[Drawing], file_names: Sequence[str]) -> str:
-    """The page.
+    """Make the page.
 
     Args:
         result: what to show.
@@ -82,7 +82,7 @@ def _tiles(result: RunResult) -> list[Tile]:
 
 
 def _first_tile(rows: Sequence[ConditionRow]) -> list[Tile]:
-    """What the start is worth at once: over a whole life cold users catch up, and the mean hides it."""
+    """The value of the start at the first interaction: later cold users catch up, and a mean would hide it."""
     first = {row.condition: row for row in rows if row.round == 1}
     if COLD not in first or WARM_PRIVATE not in first:
         return []
@@ -108,7 +108,7 @@ def _conditions(result: RunResult) -> Section:
 
 
 def _arm(result: RunResult) -> list[Words]:
-    """The warning of the figures without privacy, which stands beside them."""
+    """The warning that stands beside the figures without privacy."""
     arm = result.comparison_arm
     if arm is None:
         return []

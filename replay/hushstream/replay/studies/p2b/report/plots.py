@@ -1,4 +1,4 @@
-"""The pictures of a p2b run."""
+"""The pictures of a P2B run."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _rewards_plot(rows: tuple[ConditionRow, ...]) -> Drawing:
 
 
 def draw_rewards(rows: tuple[ConditionRow, ...], sheet: Sheet) -> None:
-    """A line with its band for each condition."""
+    """Draw a line with its band for each condition."""
     (axes,) = sheet.panels(height=340)
     for condition in CONDITIONS:
         chosen = sorted((row for row in rows if row.condition == condition), key=lambda row: row.round)
@@ -114,7 +114,7 @@ def _rms(values: NDArray[np.int64]) -> float:
 
 
 def draw_noise(cells: tuple[CellRow, ...], sheet: Sheet) -> None:
-    """A dot for every difference that there is; most of many thousand cells lie on another one's."""
+    """Draw a dot for every different value; most of many thousand cells would lie on another cell's dot."""
     (axes,) = sheet.panels(height=300)
     noise, reports = noise_of(cells)
     rms = _rms(noise)
@@ -144,13 +144,13 @@ def _epsilon_plot(result: RunResult) -> Drawing:
 
 
 def draw_epsilon(result: RunResult, sheet: Sheet) -> None:
-    """What sampling alone gives, what this run's noise gives, and this run."""
+    """Draw the epsilon of sampling alone, the epsilon of this run's noise, and this run."""
     (axes,) = sheet.panels(height=300)
     epsilon = float(epsilon_value(int(result.privacy.values["epsilon_micro"])))
     chances = np.linspace(0.0, 1.0, 401)[:-1]
     axes.plot(chances, -np.log1p(-chances), color=GREY, lw=2, ls="--", label="sampling alone: -ln(1-p)")
     if result.release_mode == "slot-sums":
-        # What the noise alone would give, from ln(1 + p (e^eps0 - 1)) = epsilon at this run's p.
+        # The curve of the noise alone, from ln(1 + p (e^eps0 - 1)) = epsilon at this run's p.
         gain = math.expm1(epsilon) / result.sampling
         axes.plot(chances, np.log1p(chances * gain), color=BLUE, lw=2, label="this run's noise")
     label = f"this run: p = {result.sampling:g}, epsilon = {result.privacy.epsilon_text}"

@@ -1,8 +1,8 @@
 """The result of one run as frozen values, with the checks that keep exact figures out of a live run's report.
 
-Classes of the fields (PRIVACY.md, rule 11): the guarantee and the settings are public; throughput and verify's
-findings follow from records per topic (slot-public); every count has its own class (`counts`). Rewards by condition,
-their rows and the cells are exact figures on content (zone-private): they exist for public data only.
+Classes of the fields (PRIVACY.md, rule 11): the guarantee and the settings are public. Throughput and the findings of
+verify follow from records per topic (slot-public). Every count has its own class (`counts`). Rewards by condition,
+their rows and the cells are exact figures on content (zone-private), so they exist for public data only.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ConditionRow:
         condition: one of `CONDITIONS`.
         round: number of the interaction in a user's life, from 1.
         users: how many users the mean is over.
-        mean: of the reward, in [0, 1].
+        mean: mean reward, in [0, 1].
         ci95: half-width of the 95 % interval.
     """
 
@@ -78,7 +78,7 @@ class ConditionSummary:
 
 @dataclass(frozen=True, slots=True)
 class CellRow:
-    """The two sums of one (code, arm) cell, exact and as released, in reward levels; all windows together."""
+    """The two sums of one (code, arm) cell over all windows, exact and as released, in reward levels."""
 
     code: int
     arm: int
@@ -97,7 +97,7 @@ class CellRow:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonArm:
-    """What stands on figures of the non-private arm.
+    """The deployment whose guarantee stands beside figures without privacy.
 
     Attributes:
         deployment: its name.
@@ -118,13 +118,13 @@ class ComparisonArm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
-    """Everything that a report shows of one run.
+    """Everything that a report shows about one run.
 
     Attributes:
         system: its name.
         dataset: the world or dataset that was played.
         runner: ``direct`` or ``stream``.
-        seed: of the world; None where there is none.
+        seed: seed of the world; None where there is none.
         deployment: the deployment's name; its kind (hosted, edge) stands in the guarantee.
         config_digest: 32 hexadecimal digits.
         public_dataset: whether the data is public; a live run (False) shows no exact figure on content.
@@ -132,14 +132,14 @@ class RunResult:
         sampling: probability that a slot is kept.
         conditions: reward by condition. Zone-private.
         rows: reward by condition and interaction. Zone-private.
-        privacy: what the private condition has.
+        privacy: the guarantee of the private condition.
         counts: by the names of `counts.COUNT_CLASSES`.
         throughput: ``events_per_second``, ``decisions_per_second``, ``seconds`` and so on, finite and >= 0.
-        comparison_arm: whose figures those without privacy are; None where it was not played.
+        comparison_arm: the deployment that gave the figures without privacy; None where it was not played.
         kept: mean reward of warm private users over that of warm non-private ones; None without both. Zone-private.
-        payoff: warm private users against cold ones; None without both. Zone-private.
+        payoff: warm private users compared with cold ones; None without both. Zone-private.
         cells: exact and released sums; None if not collected. Zone-private.
-        verify: what `verify` found, by role; None if it did not run.
+        verify: the findings of `verify`, by role; None if it did not run.
         marks: warnings; those of the guarantee are added.
         environment: versions and cores.
     """
@@ -168,7 +168,7 @@ class RunResult:
 
     @property
     def answers(self) -> tuple[str, ...]:
-        """What was reached privately, and whether it pays: the first lines of whatever shows this result."""
+        """What was reached privately, and whether it pays: the first lines wherever this result is shown."""
         private = self.conditions.get(WARM_PRIVATE)
         if private is None:
             return ()
@@ -186,13 +186,13 @@ class RunResult:
         """Refuse impossible values, and exact figures on content in a live run.
 
         Raises:
-            BadResult: names the field, what it takes and what came.
+            BadResult: names the field, what it accepts and what it got.
         """
         self._check_settings()
         self._check_figures()
         if not self.public_dataset:
             self._refuse_exact_figures()
-        # Whoever builds a result cannot leave out what the guarantee itself warns of.
+        # Nobody who builds a result can leave out the guarantee's own warnings.
         object.__setattr__(self, "marks", tuple(dict.fromkeys((*self.privacy.marks, *self.marks))))
 
     def _check_settings(self) -> None:

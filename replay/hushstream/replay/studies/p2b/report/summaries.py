@@ -24,7 +24,7 @@ from hushstream.replay.studies.p2b.report.results import (
 def summarise(condition: str, rewards: NDArray[np.float64]) -> tuple[ConditionSummary, tuple[ConditionRow, ...]]:
     """Mean reward of a condition, in all and by interaction.
 
-    The users are the sample: the interval in all comes from the spread of the users' own means, since the
+    The users are the sample. The interval in all comes from the spread of the users' own means, because the
     interactions of one user depend on one another.
 
     Args:
@@ -51,7 +51,7 @@ def summarise(condition: str, rewards: NDArray[np.float64]) -> tuple[ConditionSu
 def half_width(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Half-width of the 95 % interval of each column's mean, (columns,).
 
-    A single row says nothing of the spread: its half-width is 1, which always covers a mean in [0, 1].
+    A single row says nothing about the spread, so its half-width is 1, which always covers a mean in [0, 1].
 
     Args:
         values: (n, columns), independent rows in [0, 1].
@@ -65,8 +65,8 @@ def compare(above: ConditionSummary, below: ConditionSummary) -> Comparison | No
     """The ratio of two means with Fieller's interval (Fieller 1954), or None where it has no bounded one.
 
     The bounds are the ratios r at which above - r * below is not yet significant: the roots of
-    (m_a - r m_b)^2 = c_a^2 + r^2 c_b^2, with m the means and c the half-widths. The conditions are taken as
-    independent; they share users and randomness, which makes the true interval narrower.
+    (m_a - r m_b)^2 = c_a^2 + r^2 c_b^2, with m the means and c the half-widths. The conditions are treated as
+    independent. They share users and randomness, so the true interval is narrower.
     """
     if below.mean <= below.ci95:
         return None
@@ -77,10 +77,10 @@ def compare(above: ConditionSummary, below: ConditionSummary) -> Comparison | No
 
 
 def kept_of(rewards: Mapping[str, NDArray[np.float64]]) -> Comparison | None:
-    """The mean reward of warm private users over that of warm non-private ones, paired over users; None without both.
+    """Mean reward of warm private users divided by that of warm non-private ones, paired by user; None without both.
 
     Args:
-        rewards: (users, rounds) by condition; row i is of the same user in all of them.
+        rewards: (users, rounds) by condition; row i is the same user in all of them.
     """
     if not {WARM_PRIVATE, WARM_NONPRIVATE} <= rewards.keys():
         return None
@@ -88,7 +88,7 @@ def kept_of(rewards: Mapping[str, NDArray[np.float64]]) -> Comparison | None:
 
 
 def payoff_of(rewards: Mapping[str, NDArray[np.float64]]) -> Payoff | None:
-    """Warm private users against cold ones, paired over users; None without both. See `kept_of`."""
+    """Warm private users compared with cold ones, paired by user; None without both. See `kept_of`."""
     if not {WARM_PRIVATE, COLD} <= rewards.keys():
         return None
     private, cold = (rewards[name].mean(axis=1) for name in (WARM_PRIVATE, COLD))
@@ -104,7 +104,7 @@ def payoff_of(rewards: Mapping[str, NDArray[np.float64]]) -> Payoff | None:
 
 
 def headline(result: RunResult) -> Comparison | None:
-    """Warm private against cold; None where a condition is missing or cold cannot be told from 0."""
+    """Warm private compared with cold; None where a condition is missing or cold cannot be told from 0."""
     if COLD not in result.conditions or WARM_PRIVATE not in result.conditions:
         return None
     return compare(result.conditions[WARM_PRIVATE], result.conditions[COLD])

@@ -1,4 +1,4 @@
-"""The end of a run on a terminal: the conditions, the guarantee, how fast, and what verify found."""
+"""The table at the end of a run on a terminal: conditions, guarantee, speed, and the findings of verify."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _STATUS_STYLES = {"equal": "green", "float tie": "green", "changed": "bold red",
 
 
 def terminal_table(result: RunResult) -> RenderableType:
-    """What stands on the terminal at the end of a run, from 48 columns on; nothing in it is read as markup."""
+    """What a terminal of at least 48 columns shows at the end of a run; no text is interpreted as markup."""
     parts: list[RenderableType] = [*answers(result.answers), Text(result.privacy.sentence), *map(_mark, result.marks)]
     if result.conditions:
         parts.append(Padding(_conditions(result), (0, 0, 1, 0)))
@@ -61,7 +61,7 @@ def _conditions(result: RunResult) -> Table:
     )
     table.add_column("condition")
     for name in ("users", "mean reward", "95 % interval", "against cold"):
-        # A figure cut in two lines would read as another figure; only the interval may break between words.
+        # A number broken over two lines would read as another number; only the interval may break between words.
         table.add_column(name, justify="right", min_width=6)
     cold = result.conditions.get(COLD)
     for name in CONDITIONS:
