@@ -83,7 +83,7 @@ def test_the_next_signing_key_is_published_for_a_version_to_come(
     after = signing_of(deployment)
     assert (made["from_version"], made["public_key"]) == (5, after.keys[1].public_key.hex())
     assert after.keys[:1] == before.keys
-    assert [after.at(version) for version in (1, 4, 5, 6)] == [0, 0, 1, 1]
+    assert [after.number_at(version) for version in (1, 4, 5, 6)] == [0, 0, 1, 1]
     assert load(deployment).digest == digest
     assert cli("prepare", edge, deployment).code == 0
     assert (deployment / "agreement.json").read_bytes() == agreement, "devices know the first key and follow from it"
