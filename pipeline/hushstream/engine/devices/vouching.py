@@ -12,6 +12,7 @@ what they may have signed.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from itertools import pairwise
@@ -56,7 +57,7 @@ OneT = TypeVar("OneT", bound=PublicKey)
 
 
 @dataclass(frozen=True, slots=True)
-class PublicKeys(Generic[OneT]):
+class PublicKeys(ABC, Generic[OneT]):
     """All keys of one use, in the order of their numbers."""
 
     keys: tuple[OneT, ...]
@@ -84,14 +85,14 @@ class PublicKeys(Generic[OneT]):
                 )
 
     @classmethod
+    @abstractmethod
     def half(cls, key: Key, number: int) -> OneT:
         """The public half of a key that is in use from a number on, and that nobody vouches for yet."""
-        raise NotImplementedError
 
     @classmethod
+    @abstractmethod
     def voucher(cls, key: Key) -> Ed25519PrivateKey:
         """What a key signs the next one with."""
-        raise NotImplementedError
 
     @classmethod
     def first(cls, key: Key) -> Self:
