@@ -17,6 +17,7 @@ Guarantee:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple, NoReturn
 
 from cryptography.exceptions import InvalidTag
@@ -71,7 +72,7 @@ def seal_content(content: bytes, place: SlotPlace, recipient: bytes) -> bytes:
         ) from None
 
 
-class Opener:
+class Opener(ABC):
     """The shuffler's side of any sealing: holds what opens what was sealed to one key, and lets it go nowhere."""
 
     __slots__ = ("_private", "public_key")
@@ -85,9 +86,9 @@ class Opener:
         self._private = private_of(key)
         self.public_key = self._private.public_key().public_bytes_raw()
 
+    @abstractmethod
     def open(self, sealed: bytes, place: SlotPlace) -> bytes:
         """The content of a sealed slot; raises `BadSeal`."""
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         """The public half; never the private one."""
