@@ -209,6 +209,17 @@ async def test_a_record_that_names_what_is_not_there_is_refused_and_its_partitio
     assert "1000000" not in lines[0]
 
 
+async def wipe_events(run: Any) -> None:
+    """Make the topic of a deployment with one partition again, with fewer records than were folded."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=run.settings.bootstrap)
+    await admin.start()
+    name = run.settings.physical("events")
+    await admin.delete_topics([name])
+    await admin.create_topics([NewTopic(name, 1, 1)])
+    await admin.close()
+    await run.append({("events", 0): EVENTS[:3]})
+
+
 async def test_an_input_that_is_wiped_under_a_running_worker_stops_that_partition(
     bench: Any, harness: Any, machines: Any
 ) -> None:
@@ -216,13 +227,7 @@ async def test_an_input_that_is_wiped_under_a_running_worker_stops_that_partitio
         worker = await run.start()
         await run.folded_all()
         before = await run.output_ends()
-        admin = AIOKafkaAdminClient(bootstrap_servers=bench.bootstrap)
-        await admin.start()
-        name = run.settings.physical("events")
-        await admin.delete_topics([name])
-        await admin.create_topics([NewTopic(name, 1, 1)])
-        await admin.close()
-        await run.append({("events", 0): EVENTS[:3]})
+        await wipe_events(run)
         await worker.logged("partition 0 stopped (topics_replaced): events/0: was folded up to offset 60")
         assert await run.output_ends() == before, "nothing was folded of another log"
         worker.kill(signal.SIGTERM)
@@ -308,6 +313,28 @@ async def test_a_worker_that_has_handed_over_ends_though_its_stream_client_does_
         assert "(0 replayed" in again.log.read_text(encoding="utf-8"), "the state was saved before"
         again.kill(signal.SIGKILL)
         await run.audit()
+
+
+async def test_a_worker_shows_why_it_ends_though_its_stream_client_does_not_end(
+    bench: Any, harness: Any, machines: Any
+) -> None:
+    made = harness.Deployment(
+        bench, "clinging-told", f"{machines.__file__}:clinging", {"targets": 1}, machines.counting(targets=1),
+        {("events", 0): EVENTS}, 1,
+    )  # fmt: skip
+    port = harness.free_port()
+    async with made as run:
+        worker = await run.start(metrics_port=port, tell_seconds=20, schedule="live")
+        await run.folded_all()
+        await wipe_events(run)
+        why = f'hushstream_exit_reason{{reason="topics_replaced",role="{run.values["role"]}"}} 1.0'
+        waiting = Patience(60)
+        while why not in await asyncio.to_thread(page, port):
+            assert not waiting.over, worker.log.read_text(encoding="utf-8")[-3000:]
+            await asyncio.sleep(0.1)
+        assert await worker.exit_code() == 1
+        said = worker.log.read_text(encoding="utf-8")
+    assert "has not ended within 21 s: everything is handed over, ending without it" in said
 
 
 async def test_two_owners_that_race_for_the_genesis_agree_on_the_first(bench: Any, harness: Any, machines: Any) -> None:

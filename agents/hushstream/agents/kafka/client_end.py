@@ -22,24 +22,25 @@ END_SECONDS = 8.0
 """Much shorter than the half minute that a container has between SIGTERM and SIGKILL, and longer than a normal end: on
 a machine with six times the load that it can carry, a clean end took up to 3 s."""
 
-EndInTime = Callable[[BaseException | None], AbstractContextManager[None]]
+EndInTime = Callable[[BaseException | None, float], AbstractContextManager[None]]
 
 
-def wait_for_ever(failure: BaseException | None) -> AbstractContextManager[None]:
+def wait_for_ever(failure: BaseException | None, told_seconds: float) -> AbstractContextManager[None]:
     """Set no limit: for a worker that shares its process with others."""
     return nullcontext()
 
 
 @contextmanager
-def or_exit(failure: BaseException | None) -> Iterator[None]:
+def or_exit(failure: BaseException | None, told_seconds: float) -> Iterator[None]:
     """End this process if the block takes longer than `END_SECONDS`.
 
     A thread of its own does that, because the event loop may hang. Nothing is lost: everything was saved before.
 
     Args:
         failure: why the worker ends; None for a clean end.
+        told_seconds: for so long more a metric must show why; other threads serve it while the event loop hangs.
     """
-    timer = threading.Timer(END_SECONDS, _exit, (failure,))
+    timer = threading.Timer(END_SECONDS + told_seconds, _exit, (failure, END_SECONDS + told_seconds))
     timer.daemon = True
     timer.start()
     try:
@@ -48,10 +49,8 @@ def or_exit(failure: BaseException | None) -> Iterator[None]:
         timer.cancel()
 
 
-def _exit(failure: BaseException | None) -> None:
-    logger.warning(
-        "the stream client has not ended within %g s: everything is handed over, ending without it", END_SECONDS
-    )
+def _exit(failure: BaseException | None, seconds: float) -> None:
+    logger.warning("the stream client has not ended within %g s: everything is handed over, ending without it", seconds)
     if failure is not None:
         print(f"hushstream worker: {failure}", file=sys.stderr)
     if logger.isEnabledFor(logging.DEBUG):

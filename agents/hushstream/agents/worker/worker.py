@@ -175,15 +175,22 @@ class RoleWorker:
         A worker that ends at once mostly ends between two scrapes, and nobody learns the reason. If a restart helps
         against the error, the worker does not stay.
         """
-        code, settings = code_of(reason), self._settings
-        if self._asked or settings.metrics_port is None or code not in (*STOP_REASONS, *EXIT_REASONS):
+        seconds = self._show_reason()
+        if not seconds:
             return
-        self._metrics.ended(code)
-        logger.error("cannot go on, and serves the reason as a metric for %g s: %s", settings.tell_seconds, reason)
-        until = time.monotonic() + settings.tell_seconds
+        logger.error("cannot go on, and serves the reason as a metric for %g s: %s", seconds, reason)
+        until = time.monotonic() + seconds
         while not self._asked and time.monotonic() < until:
             self._metrics.beat()
             await asyncio.sleep(_WATCH_SECONDS)
+
+    def _show_reason(self) -> float:
+        """Show why the worker ends; returns the seconds for which it must be shown, 0 if a restart helps."""
+        code, settings = "" if self._failure is None else code_of(self._failure), self._settings
+        if self._asked or settings.metrics_port is None or code not in (*STOP_REASONS, *EXIT_REASONS):
+            return 0.0
+        self._metrics.ended(code)
+        return settings.tell_seconds
 
     async def _has_room_again(self) -> bool:
         """Wait, outside the group, until the state folder takes files; False if a clean end was requested first."""
@@ -243,7 +250,9 @@ class RoleWorker:
             await self._homes.on_revoked(snapshot=self._failure is None)
         # A worker that will join again when there is room stays in this process: nothing may end the process then.
         returns = isinstance(self._failure, DatadirUnusable) and not self._asked
-        with wait_for_ever(self._failure) if returns else self._end_in_time(self._failure):
+        # Shown before the stream client ends: that may take longer than `or_exit` allows.
+        end_in_time = wait_for_ever if returns else self._end_in_time
+        with end_in_time(self._failure, self._show_reason()):
             await self._leave(started, standing)
 
     async def _leave(self, started: asyncio.Task[None], standing: Sequence[asyncio.Task[None]]) -> None:
