@@ -25,8 +25,7 @@ try:
     from faust.exceptions import ProducerSendError
     from faust.types import TP
 finally:
-    for _name in _STANDS_FOR:
-        del sys.modules[_name]
+    del sys.modules["aiohttp"], sys.modules["aiohttp.client"]
     sys.modules.update(_imported)
 
 __all__ = ["TP", "NoHttpClient", "ProducerSendError"]

@@ -154,8 +154,7 @@ class RoleWorker:
                 await self._work_on(homes)
             except HushstreamError as error:
                 self._failure = error
-            if self._failure is not None:
-                await self._tell(self._failure)
+            await self._tell()
         finally:
             self._metrics.close()
         if self._failure is not None:
@@ -169,16 +168,15 @@ class RoleWorker:
             self._assemble()
             await self._work()
 
-    async def _tell(self, reason: BaseException) -> None:
+    async def _tell(self) -> None:
         """Keep serving metrics for a while, so that Prometheus reads why the worker ends.
 
         A worker that ends at once mostly ends between two scrapes, and nobody learns the reason. If a restart helps
         against the error, the worker does not stay.
         """
         seconds = self._show_reason()
-        if not seconds:
-            return
-        logger.error("cannot go on, and serves the reason as a metric for %g s: %s", seconds, reason)
+        if seconds:
+            logger.error("cannot go on, and serves the reason as a metric for %g s: %s", seconds, self._failure)
         until = time.monotonic() + seconds
         while not self._asked and time.monotonic() < until:
             self._metrics.beat()
@@ -251,8 +249,7 @@ class RoleWorker:
         # A worker that will join again when there is room stays in this process: nothing may end the process then.
         returns = isinstance(self._failure, DatadirUnusable) and not self._asked
         # Shown before the stream client ends: that may take longer than `or_exit` allows.
-        end_in_time = wait_for_ever if returns else self._end_in_time
-        with end_in_time(self._failure, self._show_reason()):
+        with (wait_for_ever if returns else self._end_in_time)(self._failure, self._show_reason()):
             await self._leave(started, standing)
 
     async def _leave(self, started: asyncio.Task[None], standing: Sequence[asyncio.Task[None]]) -> None:
