@@ -241,10 +241,7 @@ class LinUCB:
             NoEligibleArm: ``eligible`` allows none.
             LearnerError: the scores are not numbers.
         """
-        scores = self.scores(state, context)
-        if eligible is not None:
-            self._highest.exclude(scores, eligible)
-        return self._highest.choose(scores, tie)
+        return self._highest.choose(self.scores(state, context), tie, eligible)
 
     def learn(self, state: LinUCBState, context: Float32, arm: int, reward: float) -> None:
         """Fold one interaction into the state (Sherman-Morrison; copies a shared state first)."""
