@@ -12,6 +12,7 @@ depend on rewards.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
@@ -40,29 +41,20 @@ JOIN_OUTCOMES: Mapping[str, Literal["zone-private"]] = dict.fromkeys(map(str, Jo
 """All of them depend on clicks."""
 
 
+@dataclass(slots=True, eq=False)
 class OpenDecision:
-    """A decision that waits: what was answered, its number in the user's life, its deadline and the arm on screen."""
+    """A decision that waits: what was answered, its number in the user's life, its deadline and the arm on screen.
 
-    __slots__ = ("arm", "context", "deadline_ms", "index", "model_version", "propensity", "shown_arm")
+    Its ``context`` (d,) must not be a view of a buffer that is reused.
+    """
 
-    def __init__(
-        self,
-        context: NDArray[np.float32],
-        arm: int,
-        propensity: int,
-        model_version: int,
-        index: int,
-        deadline_ms: int,
-        shown_arm: int = NOT_SHOWN,
-    ) -> None:
-        """Hold one decision; ``context`` (d,) must not be a view of a buffer that is reused."""
-        self.context = context
-        self.arm = arm
-        self.propensity = propensity
-        self.model_version = model_version
-        self.index = index
-        self.deadline_ms = deadline_ms
-        self.shown_arm = shown_arm
+    context: NDArray[np.float32]
+    arm: int
+    propensity: int
+    model_version: int
+    index: int
+    deadline_ms: int
+    shown_arm: int = NOT_SHOWN
 
 
 class OpenDecisions(dict[str, OpenDecision]):

@@ -13,7 +13,7 @@ import secrets
 import shlex
 import stat
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
