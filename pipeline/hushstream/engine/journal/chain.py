@@ -545,11 +545,6 @@ EXACT = Rounding()
 """Rounding of a role whose records must be equal."""
 
 
-def ranges_of(slices: Iterable[InputSlice]) -> tuple[InputRange, ...]:
-    """The ranges of slices."""
-    return tuple(InputRange(s.topic, s.partition, s.low, s.high) for s in slices)
-
-
 def covered(positions: Mapping[TopicPartition, int], slices: Sequence[InputSlice]) -> dict[TopicPartition, InputSlice]:
     """One slice for every input, also empty ones, in a fixed order.
 
