@@ -23,8 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.feedback.answers import Answered
-from hushstream.feedback.join import NOT_SHOWN, JoinOutcome, OpenDecision, OpenDecisions
+from hushstream.feedback.join import NOT_SHOWN, Answered, JoinOutcome, OpenDecision, OpenDecisions
 from hushstream.learners.exploration import Drawn, EpsilonMixture, Exploration, draw
 from hushstream.privacy.keys import Key
 from hushstream.schemas.errors import HushstreamError
