@@ -25,7 +25,6 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -224,7 +223,7 @@ class LinUCB:
 
     def choose(
         self,
-        state: Any,
+        state: LinUCBState,
         context: Float32,
         tie: int | Callable[[int], int] = 0,
         eligible: Bools | None = None,
@@ -232,7 +231,7 @@ class LinUCB:
         """The arm with the highest score, and how many arms share that score.
 
         Args:
-            state: of a form that `scores` takes.
+            state: of this kernel's shape.
             context: (D,) float32.
             tie: which of several tied arms to take; see `Highest.choose`.
             eligible: (K,) bool, the arms allowed; None allows all.
