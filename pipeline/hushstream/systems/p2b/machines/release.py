@@ -177,7 +177,11 @@ def _of_codes(
     system: P2BSystem, key: Key, address: NoiseAddress, closed: ClosedWindow, running: RunningSums | None
 ) -> _Released:
     release, terms = system.config.release, terms_of(system)
-    reports = _sampled(system, key, address, closed)
+    domain = Domain(*system.form.shape, release.levels)
+    slots = unpack_all(closed.contents, domain.codes, domain.arms, domain.levels)
+    # A report counts if the shuffler's secret coin kept it, and nulls have their coins, too.
+    coins = _coins(terms, key, address, closed)
+    reports = Reports(domain, slots.codes, slots.arms, slots.levels, slots.held & coins)
     if release.mode == "tuples":
         everyone = np.ones(len(reports), dtype=np.bool_)
         return _Released(tuple_sums(reports.domain, tuples(reports, everyone, system.threshold)), 0.0)
@@ -230,14 +234,6 @@ _FORMS: Mapping[str, Callable[..., _Released]] = {
 def _coins(terms: ReleaseTerms, key: Key, address: NoiseAddress, closed: ClosedWindow) -> NDArray[np.bool_]:
     """The shuffler's secret coin for each slot of the window, nulls included."""
     return bernoulli(KeyedStream(key, address.at("sampling")), terms.sampling_units, len(closed.contents))
-
-
-def _sampled(system: P2BSystem, key: Key, address: NoiseAddress, closed: ClosedWindow) -> Reports:
-    """The window's slots; a report counts if the shuffler's secret coin kept it, and nulls have their coins, too."""
-    domain, terms = Domain(*system.form.shape, system.config.release.levels), terms_of(system)
-    coins = _coins(terms, key, address, closed)
-    slots = unpack_all(closed.contents, domain.codes, domain.arms, domain.levels)
-    return Reports(domain, slots.codes, slots.arms, slots.levels, slots.held & coins)
 
 
 def _parameters(system: P2BSystem) -> Mapping[str, int | str]:
