@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from hushstream.feedback.answers import Answer, Answered, KeptAnswers
 
 NOT_SHOWN = -1
-"""Stands for the arm on screen until feedback says which one was shown."""
+"""Value of the arm on screen until feedback says which one was shown."""
 
 
 class JoinOutcome(StrEnum):
@@ -73,7 +73,7 @@ class OpenDecisions(dict[str, OpenDecision]):
     def __init__(self) -> None:
         """Start with none."""
         super().__init__()
-        self._answered: KeptAnswers | None = None  # most users have none most of the time
+        self._answered: KeptAnswers | None = None  # Most users have no open decision most of the time.
 
     def has_answer(self, event_id: str) -> bool:
         """Whether the answer of this event is kept because it was rewarded."""
