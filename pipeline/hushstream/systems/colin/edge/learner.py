@@ -191,7 +191,7 @@ class CollaborativeLearnerMachine(DecisionRole):
     def request_epoch(self, nonce: bytes, forked: bool = False, incarnations: int = 0) -> bool:
         """See `Machine.request_epoch`: trees draw noise before all its leaves have come."""
         if self.noised_sums is not None and (forked or self.noised_sums.reaches_ahead):
-            self.epoch.ask(nonce, incarnations)
+            self.epoch.request(nonce, incarnations)
         return self.epoch.due
 
     def row_name(self, event_id: str) -> bytes:
@@ -421,8 +421,8 @@ class CollaborativeLearnerMachine(DecisionRole):
             return
         if self.epoch.due:
             self._redraw(batch.sequence)
-        asked = batch.ask(self.spending, self.epoch.charge_key())
-        if asked.refused:
+        charge_result = batch.try_charge(self.spending, self.epoch.charge_key())
+        if charge_result.refused:
             return
         noised_sums, ordered = self.noised_sums, Rows.joined([allowed])
         assert noised_sums is not None
@@ -434,8 +434,8 @@ class CollaborativeLearnerMachine(DecisionRole):
             noised_sums, ordered, release_id, self.leaf, self.epoch.number, reproducible
         )
         batch.releases.append(Output("releases", 0, self.chain.encode("Release", record)))
-        if asked.opens:
-            entry = self.system.ledger_entry(release_id, asked.debit, self.system.as_stated(self.key.reproducible))
+        if charge_result.opens:
+            entry = self.system.ledger_entry(release_id, charge_result.debit, self.system.as_stated(reproducible))
             batch.releases.append(Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)))
         batch.sent += len(allowed)
         batch.counts[Outcome.RELEASE] += 1

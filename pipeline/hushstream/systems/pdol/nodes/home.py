@@ -590,7 +590,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
 
     def request_epoch(self, nonce: bytes, forked: bool = False, incarnations: int = 0) -> bool:
         if forked or self.sharing.draws_ahead:
-            self.epoch.ask(nonce, incarnations)
+            self.epoch.request(nonce, incarnations)
         return self.epoch.due
 
     def release_id(self, *place: int) -> bytes:
@@ -868,16 +868,17 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         if self.epoch.due:
             self.epoch.redraw(self.chain.sequence + 1)
             self.sharing.redraw_noise(self)
-        asked = self.spending.ask(self.epoch.charge_key())
-        batch.debits.append(debit_fields(asked.debit))
+        charge_result = self.spending.try_charge(self.epoch.charge_key())
+        batch.debits.append(debit_fields(charge_result.debit))
         release_id, output = self.sharing.release(self, slot)
-        if asked.refused is None:
+        if charge_result.refused is None:
             batch.outputs.append(output)
             batch.released += 1
-        batch.counts[Outcome.RELEASE if asked.refused is None else Outcome.RELEASE_WITHHELD] += 1
+        batch.counts[Outcome.RELEASE if charge_result.refused is None else Outcome.RELEASE_WITHHELD] += 1
         # The ledger's copy of the debit that opened a charge, or of nothing, where its price was refused.
-        if asked.opens:
-            entry = self.system.ledger_entry(release_id, asked.debit, self.system.as_stated(self.key.reproducible))
+        if charge_result.opens:
+            as_stated = self.system.as_stated(self.key.reproducible)
+            entry = self.system.ledger_entry(release_id, charge_result.debit, as_stated)
             batch.outputs.append(Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)))
 
     def _refuse(self, reason: str, one: Incoming, batch: Batch, row: int = WHOLE_RECORD) -> None:
