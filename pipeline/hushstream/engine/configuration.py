@@ -52,7 +52,7 @@ def later(default: Any, unused: Any = _AS_DEFAULT) -> Any:
 
 
 def declared_features(given: Any, under: str = "") -> FeatureSchema:
-    """The schema of features that a setting declares by name, or that it is already.
+    """The schema of the features that a setting declares by name; a setting that is a schema already is returned.
 
     Args:
         given: the setting.
@@ -75,11 +75,11 @@ class Declared(Protocol):
 
     @property
     def canonical(self) -> bytes:
-        """It as canonical JSON."""
+        """The declaration as canonical JSON."""
 
     @property
     def plain(self) -> dict[str, Any]:
-        """It as plain values, which declare the same."""
+        """The declaration as plain values, from which it can be made again."""
 
 
 @dataclass(frozen=True, slots=True)
