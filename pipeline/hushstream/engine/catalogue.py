@@ -257,9 +257,9 @@ class Catalogue:
         if schema is None or not self._tenants[row][-1].features:
             return np.full(len(others), 1.0 / len(others))
         dense = np.stack([self._seen_of(schema, one) for one in (row, *others.tolist())])
-        alike = (dense[1:] @ dense[0]) ** 2
-        total = float(alike.sum())
-        return alike / total if total > 0 else np.full(len(others), 1.0 / len(others))
+        similarity = (dense[1:] @ dense[0]) ** 2
+        total = float(similarity.sum())
+        return similarity / total if total > 0 else np.full(len(others), 1.0 / len(others))
 
     def _seen_of(self, schema: FeatureSchema, row: int) -> Float64:
         """(cells,) the vector that a learner sees of a row's item; cached, because new items are compared with all."""

@@ -224,8 +224,8 @@ def added(root: Traversable) -> Mapping[str, tuple[SchemaVersion, ...]]:
     """
     found = load(root, _OWN)
     for name, versions in found.items():
-        there = CATALOGUE.get(name, versions)
-        if [one.fingerprint for one in there] != [one.fingerprint for one in versions]:
+        known = CATALOGUE.get(name, versions)
+        if [one.fingerprint for one in known] != [one.fingerprint for one in versions]:
             raise SchemaError(f"{name}: expected one schema of this name, got two")
     new = {name: versions for name, versions in found.items() if name not in CATALOGUE}
     _require_own_fingerprints({**CATALOGUE, **new})

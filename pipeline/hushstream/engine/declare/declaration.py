@@ -471,7 +471,7 @@ def topic_of(system: System, name: str) -> Topic:
     return _named(system.topics, name, f"topic of deployment {system.config.deployment}")
 
 
-def asked_partitions(system: System) -> int:
+def request_partitions(system: System) -> int:
     """Number of partitions of the topics that applications write, over which users are distributed.
 
     Raises:

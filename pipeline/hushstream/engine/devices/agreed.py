@@ -120,8 +120,8 @@ class Agreed(ABC, Generic[StatementT]):
 
 def configuration_of(canonical: bytes, prepared: bytes) -> bytes:
     """The digest of a configuration's canonical form and of the prepared artefacts, as `config_digest` computes it."""
-    said = len(canonical).to_bytes(8, "little") + canonical + prepared
-    return hashlib.blake2b(said, digest_size=16, person=b"hush-config").digest()
+    content = len(canonical).to_bytes(8, "little") + canonical + prepared
+    return hashlib.blake2b(content, digest_size=16, person=b"hush-config").digest()
 
 
 def keys_of(values: Mapping[str, Any]) -> tuple[Recipients, SigningKeys]:

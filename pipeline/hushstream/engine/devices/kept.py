@@ -39,13 +39,13 @@ def unpacked(dumped: bytes, form: int) -> dict[str, Any]:
         DeviceError: the bytes are no such state.
     """
     try:
-        said = _bytes(json.loads(dumped))
-        found = said["format"]
+        values = _bytes(json.loads(dumped))
+        found = values["format"]
     except (KeyError, TypeError, ValueError) as error:
         raise DeviceError(f"state: expected what a device wrote, got {type(error).__name__}") from None
     if found != form:
         raise DeviceError(f"state: expected format {form}, got another")
-    state: dict[str, Any] = said
+    state: dict[str, Any] = values
     return state
 
 

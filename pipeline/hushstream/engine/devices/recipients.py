@@ -52,7 +52,7 @@ class Recipient:
         return self.from_period
 
     @property
-    def said(self) -> bytes:
+    def signed_bytes(self) -> bytes:
         return encode("hushstream sealing key", self.public_key, self.vouch_key, self.from_period)
 
 
@@ -66,11 +66,11 @@ class Recipients(PublicKeys[Recipient]):
     one: ClassVar[type[Recipient]] = Recipient
 
     @classmethod
-    def half(cls, key: Key, number: int) -> Recipient:
-        return Recipient(ContentOpener(key).public_key, cls.voucher(key).public_key().public_bytes_raw(), number)
+    def public_half(cls, key: Key, number: int) -> Recipient:
+        return Recipient(ContentOpener(key).public_key, cls.next_signer(key).public_key().public_bytes_raw(), number)
 
     @classmethod
-    def voucher(cls, key: Key) -> Ed25519PrivateKey:
+    def next_signer(cls, key: Key) -> Ed25519PrivateKey:
         return Ed25519PrivateKey.from_private_bytes(key.prf("sealing-voucher"))
 
     @property

@@ -47,7 +47,7 @@ class SigningKey:
         return self.from_version
 
     @property
-    def said(self) -> bytes:
+    def signed_bytes(self) -> bytes:
         return _VOUCHED + self.public_key + _VERSION.pack(self.from_version)
 
 
@@ -61,11 +61,11 @@ class SigningKeys(PublicKeys[SigningKey]):
     one: ClassVar[type[SigningKey]] = SigningKey
 
     @classmethod
-    def half(cls, key: Key, number: int) -> SigningKey:
+    def public_half(cls, key: Key, number: int) -> SigningKey:
         return SigningKey(_public(key), number)
 
     @classmethod
-    def voucher(cls, key: Key) -> Ed25519PrivateKey:
+    def next_signer(cls, key: Key) -> Ed25519PrivateKey:
         return _private(key)
 
     @property

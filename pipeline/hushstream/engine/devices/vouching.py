@@ -35,7 +35,7 @@ class PublicKey(Protocol):
         vouch_key: public key that verifies the signature on the next key.
         vouched: signature on this key, by the key before it; empty for the first key.
         since: the first number for which it is in use.
-        said: the bytes that the signature covers.
+        signed_bytes: the bytes that the signature covers.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -49,7 +49,7 @@ class PublicKey(Protocol):
     @property
     def since(self) -> int: ...
     @property
-    def said(self) -> bytes: ...
+    def signed_bytes(self) -> bytes: ...
 
 
 OneT = TypeVar("OneT", bound=PublicKey)
@@ -79,25 +79,25 @@ class PublicKeys(ABC, Generic[OneT]):
         if not 1 <= len(numbers) <= MOST_KEYS or numbers[0] != 0 or sorted(set(numbers)) != numbers:
             self._refuse(f"1 to {MOST_KEYS}, with {self.counted}s that grow from 0 on, got {numbers}")
         for before, key in pairwise(self.keys):
-            if not signed_by(before.vouch_key, key.vouched, key.said):
+            if not signed_by(before.vouch_key, key.vouched, key.signed_bytes):
                 self._refuse(
                     f"the key from {self.counted} {key.since} to be vouched for by the one before it, it is not"
                 )
 
     @classmethod
     @abstractmethod
-    def half(cls, key: Key, number: int) -> OneT:
+    def public_half(cls, key: Key, number: int) -> OneT:
         """Make the public half of a key that is in use from a number on, without the signature of the key before."""
 
     @classmethod
     @abstractmethod
-    def voucher(cls, key: Key) -> Ed25519PrivateKey:
+    def next_signer(cls, key: Key) -> Ed25519PrivateKey:
         """Derive the private key with which a key signs the next one."""
 
     @classmethod
     def first(cls, key: Key) -> Self:
         """The chain that a deployment begins with: one key."""
-        return cls((cls.half(key, 0),))
+        return cls((cls.public_half(key, 0),))
 
     @classmethod
     def read(cls, listed: Iterable[Mapping[str, Any]]) -> Self:
@@ -127,13 +127,13 @@ class PublicKeys(ABC, Generic[OneT]):
             BadSeal, BadModel: the newest key is not among ``held``, the key is in the chain already, or its number is
                 not later.
         """
-        made, newest = self.half(key, number), self.keys[-1].public_key
+        made, newest = self.public_half(key, number), self.keys[-1].public_key
         if made.public_key in [one.public_key for one in self.keys]:
             self._refuse("a key that is not published yet, got one that is; turn it first")
-        before = [one for one in held if self.half(one, 0).public_key == newest]
+        before = [one for one in held if self.public_half(one, 0).public_key == newest]
         if not before:
             self._refuse(f"the key of public half {newest.hex()[:16]}... to vouch, got others")
-        return type(self)((*self.keys, replace(made, vouched=self.voucher(before[0]).sign(made.said))))
+        return type(self)((*self.keys, replace(made, vouched=self.next_signer(before[0]).sign(made.signed_bytes))))
 
     def number_at(self, number: int) -> int:
         """The index of the key that is in use at a number; 0 also below the first number."""

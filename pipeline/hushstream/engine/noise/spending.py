@@ -161,8 +161,8 @@ class Spending:
         """
         terms, scope = self.terms, self._life_scope
         wanted = terms.life_up_to(max(charge_key.redraw, self._newest), charge_key.window)
-        had = self._ledger.totals()[scope] or (0,) * len(wanted)
-        lacking = tuple(max(0, want - has) for want, has in zip(wanted, had, strict=True))
+        paid = self._ledger.totals()[scope] or (0,) * len(wanted)
+        lacking = tuple(max(0, want - has) for want, has in zip(wanted, paid, strict=True))
         if lacking == terms.limit.price(terms.life):
             return replace(terms.life, scope=scope)
         return replace(terms.life, scope=scope, cost=terms.limit.cost(lacking), curve=lacking if any(lacking) else ())
