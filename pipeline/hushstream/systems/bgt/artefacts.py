@@ -33,9 +33,9 @@ def prepare(config: BgtConfig, given: Given) -> Mapping[str, bytes]:
     """Copy the public features of items, and publish the keys that devices use.
 
     Raises:
-        ConfigurationError: neither the prepared files nor the key files say to whom slots are sealed; there are no
-            features although the configuration declares some, or the reverse; other features were prepared before; or
-            a model of this size would not fit into a record.
+        ConfigurationError: neither the prepared files nor the key files hold the public keys; the configuration
+            declares features and none are given, or the reverse; other features were prepared before; or a model of
+            this size would not fit into a record.
     """
     BgtSystem.of(config, _nothing(config))
     made = {**_features(config, given)}
@@ -64,10 +64,10 @@ def _features(config: BgtConfig, given: Given) -> Mapping[str, bytes]:
 
 
 def assemble(config: BgtConfig, artefacts: Artefacts) -> BgtSystem:
-    """Join a configuration with the public features of its items, and keys.
+    """Join a configuration with the prepared files: the public features of its items, and the public keys.
 
     Raises:
-        ConfigurationError: they are missing or damaged.
+        ConfigurationError: a file is missing or damaged.
     """
     features = _nothing(config)
     if config.features:
@@ -78,10 +78,10 @@ def assemble(config: BgtConfig, artefacts: Artefacts) -> BgtSystem:
 
 
 def agreement_of(system: BgtSystem) -> bytes:
-    """What devices of a deployment agree to; the same bytes whenever it is made.
+    """The agreement that applications ship to devices. One deployment always gives the same bytes.
 
     Raises:
-        ConfigurationError: no devices make its slots.
+        ConfigurationError: the deployment's slots are not made by devices.
     """
     config, sealing, signing = system.config, system.sealing, system.signing
     if sealing is None or signing is None:
@@ -118,7 +118,7 @@ def agreement_of(system: BgtSystem) -> bytes:
 
 
 def inputs_of(features: Float64) -> Mapping[str, tuple[str, str]]:
-    """Features in the form of the file for preparation; none if there are none."""
+    """The input of `prepare` that holds these features; empty if items have no features."""
     if not features.shape[1]:
         return {}
     lines = [",".join([str(item), *map(repr, row)]) for item, row in enumerate(features.tolist())]

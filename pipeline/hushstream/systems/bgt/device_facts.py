@@ -1,4 +1,4 @@
-"""What a deployment says whose slots users' devices make: what leaves one, who sees it, and what can go wrong."""
+"""Facts for the statement of a deployment with devices: what leaves a device, who sees it, and what can go wrong."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hushstream.systems.bgt.slots import slot_bytes
 
 
 def device_facts(config: BgtConfig) -> Sequence[Fact]:
-    """Lines for whoever answers for users' privacy."""
+    """The facts, for whoever answers for users' privacy."""
     size, wait = body_bytes(slot_bytes(config)), duration_text(config.settle_seconds)
     return (
         Fact(

@@ -15,7 +15,7 @@ from hushstream.systems.bgt.price.budget import lifetime_guarantee
 from hushstream.systems.bgt.slots import slot_bytes
 
 FACTORS = (math.sqrt(0.5), 1.0, math.sqrt(2.0))
-"""Factors of the spread of item offsets for the bounds of the range."""
+"""The plan is computed for the assumed spread of item offsets times each of these: low, expected and high."""
 
 
 def plan(config: BgtConfig, audience: Audience) -> Plan:

@@ -75,7 +75,7 @@ COLLECTOR = releasing_role(
 AGGREGATOR = publishing_role(SERVER_ZONE, BgtAggregatorMachine, writes=("rounds",), outcomes=AGGREGATOR_OUTCOMES)
 
 OPENING_COLLECTOR = replace(COLLECTOR, make=_opening_collector, further_key_zones=(SEALING_ZONE,))
-"""Where devices make slots: it opens them with a key of its own."""
+"""The collector where devices make slots: it opens them with a key of its own."""
 
 SIGNING_AGGREGATOR = replace(
     AGGREGATOR,
@@ -83,20 +83,20 @@ SIGNING_AGGREGATOR = replace(
     further_key_zones=(SIGNING_ZONE,),
     writes=(*AGGREGATOR.writes, STATEMENTS.name),
 )
-"""Where devices take models: it signs them with a key of its own."""
+"""The aggregator where devices take models: it signs them with a key of its own."""
 
 ROLES = (RATER, COLLECTOR, OPENING_COLLECTOR, AGGREGATOR, SIGNING_AGGREGATOR)
-"""All that a deployment may have."""
+"""All roles that a deployment may have."""
 
 _SLOTS: Mapping[str, Literal["Read", "Write"]] = {"updates": "Write", "models": "Read", "rounds": "Read"}
-"""What whoever hands in slots may do that were made outside of the raters (`hushstream.client.slots`)."""
+"""The rights of a client that hands in slots that no rater made (`hushstream.client.slots`)."""
 
 
 NAME = "bgt"
 
 
 def declare(core: BgtSystem) -> System:
-    """A deployment."""
+    """The declaration of one deployment."""
     config = core.config
     return System(
         core=core,
@@ -120,7 +120,7 @@ def _priced(config: BgtConfig, artefacts: Artefacts) -> Priced:
 
 
 def _facts(config: BgtConfig, artefacts: Artefacts) -> Sequence[Fact]:
-    """The numbers of users from which on the deployment helps, and what devices show."""
+    """The numbers of users from which on the deployment helps, and the facts about devices."""
     if config.release.noise == "exact":
         return ()
     told = device_facts(config) if config.devices else ()

@@ -27,7 +27,7 @@ class Incoming(NamedTuple):
 
     @property
     def predicted(self) -> int:
-        """Items that it asks for."""
+        """How many items it asks a prediction of."""
         return len(self.fields["items"]) // 4 if self.name == "RatingQuery" else 0
 
 

@@ -1,8 +1,8 @@
 """The rater role (edge zone): it reads users' ratings, and sends padded slots and predictions.
 
 It runs a `RatingAgent` for each user on a stream. A user takes part from their first record of ratings on, even an
-empty one, and sends one slot in each round that ends after that; it is null if the ratings were erased. So the number
-and time of slots follow only from who takes part and from the ends of rounds, which are logged and public.
+empty one, and sends one slot in each round that ends after that. The slot is null if the ratings were erased. So the
+number and time of slots follow only from who takes part and from the ends of rounds, which are logged and public.
 
 The journal holds the predictions, and records that a round was answered before its slots are sent. Rounds and models
 are read before a batch's records (`RaterMachine.fold`).
@@ -56,8 +56,8 @@ REMEMBERED_EVENTS = 50_000
 """Number of past questions whose users a partition remembers."""
 
 _MARGIN = 1e-9
-"""Largest difference of a replayed prediction (another CPU's rounding), as a part of the scale's length. Then the
-journaled one counts, and the tie is counted."""
+"""Largest difference between a replayed and a journaled prediction that may come from the rounding of another CPU, as
+a part of the scale's length. Within it the journaled prediction counts, and the tie is counted."""
 
 _QUESTIONS = array(avro_record("Question", event_id="string", user="bytes"))
 
@@ -80,8 +80,8 @@ class _Said:
     Attributes:
         journaled: the journaled predictions; None while new input is folded.
         outputs, dead, counts: see `Step`.
-        event_ids, lengths, values: of the answered questions, and the predictions.
-        slots: number of slots.
+        event_ids, lengths, values: of the answered questions: ids, numbers of items, and predictions.
+        slots: number of slots that are sent.
     """
 
     journaled: Float64 | None
@@ -133,7 +133,7 @@ class RaterMachine(OwnsJournal, Declared):
         self.asked: BoundedMap[bytes] = BoundedMap(REMEMBERED_EVENTS)
         """Event ids of answered questions, each with the user's tag."""
         self.float_ties = 0
-        """Number of replayed predictions taken from the journal because they differ by a rounding."""
+        """Number of replayed predictions that differ by a rounding and so were taken from the journal."""
         self._decoded: tuple[int, int, list[Incoming]] | None = None
 
     @property
@@ -201,7 +201,7 @@ class RaterMachine(OwnsJournal, Declared):
         return [Step(append(self.chain, batch), batch.outputs, tuple(said.dead), said.counts)]
 
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """See `Machine.replay`: the journaled predictions count if they are equal up to a rounding.
+        """See `Machine.replay`: the journaled predictions count if the computed ones are equal up to a rounding.
 
         After a `ReplayMismatch` the machine must be discarded.
         """
@@ -309,7 +309,7 @@ class RaterMachine(OwnsJournal, Declared):
         return self.users.predict(fields["user"], items, self.received.model)
 
     def _as_journaled(self, found: Float64, said: _Said) -> Float64:
-        """The journaled prediction, if it is equal up to a rounding."""
+        """The journaled prediction if the found one equals it up to a rounding; else the found one."""
         if said.journaled is None:
             return found
         before = sum(said.lengths)

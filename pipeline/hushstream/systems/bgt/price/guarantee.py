@@ -74,14 +74,14 @@ def epoch_guarantee(config: BgtConfig, rounds: int = ROUNDS) -> Guarantee:
 def user_cost(config: BgtConfig, times: int, rounds: int = ROUNDS) -> Cost:
     """The price of the first rounds for a user whose slots move sums ``times`` as far as one slot.
 
-    ``times`` is 2 for one user's slots against other slots of theirs: 4 rho.
+    ``times`` is 2 to compare one user's slots with other slots of the same user; the price is then 4 rho.
     """
     epsilon = rho_to_epsilon_micro(times**2 * _rho(config, rounds), _half(config))
     return Cost(epsilon, min(DELTA_ONE, _half(config) + _residue(config, epsilon, times, rounds)))
 
 
 def changed_cells(kind: Kind, config: BgtConfig) -> int:
-    """Sums that one slot can move."""
+    """The number of sums that one slot can change."""
     pairs = config.release.pairs
     most = min(pairs, config.top)
     return {"items": 2 * pairs, "pairs": most * (most - 1) // 2, "factors": pairs * config.release.factors}[kind]
