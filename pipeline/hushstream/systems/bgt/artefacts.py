@@ -37,12 +37,12 @@ def prepare(config: BgtConfig, given: Given) -> Mapping[str, bytes]:
             declares features and none are given, or the reverse; other features were prepared before; or a model of
             this size would not fit into a record.
     """
-    BgtSystem.of(config, _nothing(config))
+    BgtSystem.of(config, _zero_features(config))
     made = {**_features(config, given)}
     if config.devices:
         made |= first_keys(given, signs=True)
-        there = Artefacts(given.artefacts.where, {**given.artefacts.files, **made})
-        made[AGREEMENT] = agreement_of(assemble(config, there))
+        artefacts = Artefacts(given.artefacts.where, {**given.artefacts.files, **made})
+        made[AGREEMENT] = agreement_of(assemble(config, artefacts))
     return made
 
 
@@ -69,7 +69,7 @@ def assemble(config: BgtConfig, artefacts: Artefacts) -> BgtSystem:
     Raises:
         ConfigurationError: a file is missing or damaged.
     """
-    features = _nothing(config)
+    features = _zero_features(config)
     if config.features:
         rows = artefacts.json(FEATURES, "public features of items")
         features = features_of(rows, config.items, config.features, artefacts.path(FEATURES))
@@ -88,7 +88,7 @@ def agreement_of(system: BgtSystem) -> bytes:
         raise ConfigurationError(f"deployment {config.deployment}: expected kind edge, got kind {config.kind}")
     which, took_part = system.guarantee().life_prices.which, system.guarantee().life_prices.took_part
     assert took_part is not None, "whether somebody took part is not public here"
-    said: dict[str, Any] = {
+    agreement: dict[str, Any] = {
         "format": FORMAT,
         "system": config.system,
         "deployment": config.deployment,
@@ -114,7 +114,7 @@ def agreement_of(system: BgtSystem) -> bytes:
             "delay_ms": round(config.settle_seconds * 1000),
         },
     }
-    return (json.dumps(said, indent=1, ensure_ascii=False) + "\n").encode()
+    return (json.dumps(agreement, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def inputs_of(features: Float64) -> Mapping[str, tuple[str, str]]:
@@ -125,6 +125,6 @@ def inputs_of(features: Float64) -> Mapping[str, tuple[str, str]]:
     return {TABLE.name: ("features", "\n".join(lines))}
 
 
-def _nothing(config: BgtConfig) -> Float64:
+def _zero_features(config: BgtConfig) -> Float64:
     """Features of zeros, for checks that do not depend on their values."""
     return np.zeros((config.items, config.features))

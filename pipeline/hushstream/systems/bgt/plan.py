@@ -75,7 +75,7 @@ def _verdict(days: list[int | None]) -> tuple[bool | None, str]:
             f"It will not beat no learning (each device alone) within a year: RMSE falls by less than {LEAST_GAIN:g}."
         )
     if days[2] is None:
-        return None, "It may or may not beat each device alone, by how far items differ."
+        return None, "It may or may not beat each device alone: that depends on how far items differ."
     return True, "It will beat no learning (each device alone)."
 
 

@@ -75,7 +75,7 @@ def parse_round(fields: Mapping[str, Any], model: Model, config: BgtConfig) -> R
         return None
     possible = KINDS[number] == kind or (number == ROUNDS - 1 and kind == "items") if 0 <= number < ROUNDS else False
     if not possible or kept != model.factors.shape[1] or bool(kept) != (kind == "factors"):
-        raise BgtError(f"round {number}: expected a kind and factors of its model, got {kind} and {kept}")
+        raise BgtError(f"round {number}: expected a kind of this round and its model's factors, got {kind} and {kept}")
     if len(fields["top"]) % 4 or len(fields["gains"]) != 2 * len(fields["top"]):
         raise BgtError(f"round {number}: expected a gain for each of its items, got others")
     top = np.frombuffer(fields["top"], "<i4").astype(np.int64)

@@ -89,9 +89,9 @@ def _agreement(values: Mapping[str, Any]) -> Agreement:
         config=config,
         features=features,
     )
-    told = (made.deployment, made.delay_ms, values["slot"]["content_bytes"], values["slot"]["body_bytes"])
-    agreed = (config.deployment, round(config.settle_seconds * 1000), slot_bytes(config), made.body_bytes)
-    if told != agreed or made.promise.lifetime_slots != ROUNDS:
+    stated = (made.deployment, made.delay_ms, values["slot"]["content_bytes"], values["slot"]["body_bytes"])
+    expected = (config.deployment, round(config.settle_seconds * 1000), slot_bytes(config), made.body_bytes)
+    if stated != expected or made.promise.lifetime_slots != ROUNDS:
         raise BadAgreement("agreement: expected figures of its settings, got others")
     return made
 

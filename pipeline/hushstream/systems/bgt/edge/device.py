@@ -156,15 +156,15 @@ class RatingDevice(TakesModels[Statement]):
             BadAgreement: the device agreed to another configuration (`agreed_anew` changes to this one).
             DeviceError: these are not the bytes of a device.
         """
-        said = unpacked(dumped, FORMAT)
+        state = unpacked(dumped, FORMAT)
         try:
-            if said["configuration"] != agreement.configuration:
+            if state["configuration"] != agreement.configuration:
                 raise BadAgreement("state: expected the configuration that this device agreed to, got another")
-            device = cls(agreement, said["key"], draw, said["answered"])
-            device.rate(*said["ratings"])
-            device._owed = None if said["owed"] is None else _Owed(*said["owed"])
-            if said["model"] is not None:
-                model = read_model(said["model"])
+            device = cls(agreement, state["key"], draw, state["answered"])
+            device.rate(*state["ratings"])
+            device._owed = None if state["owed"] is None else _Owed(*state["owed"])
+            if state["model"] is not None:
+                model = read_model(state["model"])
                 statement = Statement.read(model.statement)
                 device._adopt(statement, model.content)
                 device._remember(model, statement)
@@ -182,9 +182,9 @@ class RatingDevice(TakesModels[Statement]):
             WeakerAgreement: the new agreement promises less.
             DeviceError: these are not the bytes of a device.
         """
-        said: dict[str, Any] = unpacked(dumped, FORMAT)
+        state: dict[str, Any] = unpacked(dumped, FORMAT)
         try:
-            agreement.promise.require_no_weaker_than(Price(*said["promise"]))
-            return cls(agreement, said["key"], draw, said["answered"])
+            agreement.promise.require_no_weaker_than(Price(*state["promise"]))
+            return cls(agreement, state["key"], draw, state["answered"])
         except (KeyError, TypeError, ValueError) as error:
             raise DeviceError(f"state: expected what a device wrote, got {type(error).__name__}") from None

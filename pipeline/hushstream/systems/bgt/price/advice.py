@@ -107,8 +107,8 @@ def advise(config: BgtConfig, users: int, ratings_per_user: int, item_spread: fl
     whole("ratings_per_user", ratings_per_user, 1, 1 << 16)
     spread = item_spread**2
     own = (RATING_SPREAD**2 + spread) / (ratings_per_user + config.model.lone_ridge)
-    left = _left(config, users, ratings_per_user, spread)
-    shared = RATING_SPREAD**2 + left + (RATING_SPREAD**2 + left) / (ratings_per_user + config.model.lone_ridge)
+    rest = _remaining_variance(config, users, ratings_per_user, spread)
+    shared = RATING_SPREAD**2 + rest + (RATING_SPREAD**2 + rest) / (ratings_per_user + config.model.lone_ridge)
     return Advice((RATING_SPREAD**2 + spread + own) ** 0.5, shared**0.5, factor_ratio(config, users))
 
 
@@ -168,7 +168,7 @@ def factor_ratio(config: BgtConfig, users: int) -> float:
     return float(PER_USER * users / (config.top / rho) ** 0.5)
 
 
-def _left(config: BgtConfig, users: int, ratings_per_user: int, spread: float) -> float:
+def _remaining_variance(config: BgtConfig, users: int, ratings_per_user: int, spread: float) -> float:
     """Mean remaining variance of item biases, over ratings."""
     popularity = 1.0 / (np.arange(config.items) + _RANKS)
     popularity /= popularity.sum()

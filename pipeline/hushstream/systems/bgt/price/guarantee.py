@@ -33,8 +33,8 @@ _PUBLIC = (
     "a user's own predictions, which follow their own ratings: they and their device see them",
 )
 _HOSTED = (
-    "ratings, from the operator, whose workers make the slots; and what their work tells of ratings, from who reads to"
-    " the millisecond when slots reach the log"
+    "ratings, from the operator, whose workers make the slots; and what the times of their work show of ratings, from"
+    " whoever reads to the millisecond when slots reach the log"
 )
 _EDGE = "ratings, from whoever controls the device or the application's process"
 
@@ -120,11 +120,11 @@ def bgt_contents(config: BgtConfig) -> tuple[Content, ...]:
 def _contents(config: BgtConfig) -> Iterator[Content]:
     if not config.devices:
         yield _content("ratings", "ratings, with the user's name", Form.CLEAR)
-        yield _content("predictions", "what each question's user is expected to rate", Form.CLEAR)
+        yield _content("predictions", "predicted ratings of the user who asks", Form.CLEAR)
     yield _content("updates", "slots, without a name", Form.SEALED if config.devices else Form.CLEAR)
     form = Form.CLEAR if config.release.noise == "exact" else Form.NOISED
     yield _content("releases", "sums over all users of a round", form)
     yield _content("models", "biases and factors of items, made of releases alone", form)
-    yield _content("rounds", "what is asked for next, made of releases alone", form)
+    yield _content("rounds", "the next round, made of releases alone", form)
     if config.devices:
-        yield _content("statements", "models and what is asked for next, as devices take them", form)
+        yield _content("statements", "models and the next round, as devices take them", form)

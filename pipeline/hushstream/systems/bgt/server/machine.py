@@ -1,8 +1,8 @@
 """The aggregator role: makes a version of the model and the next round from the noised sums of a round.
 
 It makes a version at the end of a round, with the round's release, or without one if the budget is exhausted. In the
-second case the model is that of kind A, and there is no further round. The version contains the next round. What is sent
-on `rounds` is made from it, so each time it is sent again the bytes are equal.
+second case the model is that of kind A, and there is no further round. The version contains the next round. What the
+role sends on `rounds` is made from the version, so each time it is sent again the bytes are equal.
 """
 
 from __future__ import annotations
@@ -81,17 +81,17 @@ class BgtAggregatorMachine(PublishingRole):
         """See `Machine.fold`: a version for each round, and with it the next round."""
         gathered = Gathered(self)
         for record, name, fields, reason in self.read(slices, _KINDS):
-            due = False
+            version_follows = False
             try:
                 if reason:
                     raise Refused(reason)
                 if name == "Seal":
-                    due = self.ends_phase(fields, gathered) and self._round_ended()
+                    version_follows = self.ends_phase(fields, gathered) and self._round_ended()
                 else:
                     self._on_release(fields, record, gathered)
             except Refused as error:
                 gathered.refuse(error.reason, record)
-            if due:
+            if version_follows:
                 announced = partial(self._announced, record.timestamp_ms)
                 self.publish(record.offset + 1, self._version(), gathered, announced)
         return self.finished(slices, gathered)
@@ -104,7 +104,7 @@ class BgtAggregatorMachine(PublishingRole):
         asked = self.server.asked
         try:
             if asked is None or self.waiting:
-                raise BadRelease("release: expected one of each round, got another")
+                raise BadRelease("release: expected one release of each round, got another")
             parse_release(fields, asked, self.system.config)
         except BadRelease:
             raise Refused(Refusal.MALFORMED_RELEASE) from None
@@ -156,22 +156,22 @@ class BgtAggregatorMachine(PublishingRole):
         if self._signer is None:
             return (announced,)
         content = content_of(fields)
-        said = _stated(self.system, fields, content, now_ms).signed(self._signer, self.system.digest, content)
-        return (announced, Output(STATEMENTS.name, self.journal[1], self.chain.encode(STATEMENT_RECORD, said)))
+        signed = _stated(self.system, fields, content, now_ms).signed(self._signer, self.system.digest, content)
+        return (announced, Output(STATEMENTS.name, self.journal[1], self.chain.encode(STATEMENT_RECORD, signed)))
 
     def _learn_again(self) -> None:
         """Make the model of all releases that were taken."""
         self.server = Server(self.system.config, self.system.features)
         for release in self.taken:
-            self._put_in(release)
+            self._give_to_server(release)
         if self.stopped:
             self.server.stop()
 
     def _learn(self, value: bytes) -> None:
-        self._put_in(value)
+        self._give_to_server(value)
         self.taken.append(value)
 
-    def _put_in(self, value: bytes) -> None:
+    def _give_to_server(self, value: bytes) -> None:
         asked = self.server.asked
         assert asked is not None
         self.server.take(parse_release(codec.decode(value)[1], asked, self.system.config))

@@ -305,19 +305,17 @@ class CollectorMachine(ReopeningRole):
         if releases.opens_epoch():
             self.open_noise()
         # 1. Charge: each round is charged for itself.
-        asked = releases.ask(self.charge)
+        charged = releases.ask(self.charge)
         # 2. Draw. Nothing is known to anybody yet: a crash here repeats the draw from the same address.
-        if collector is not None and asked.refused is None:
+        if collector is not None and charged.refused is None:
             release = collector.release(self.naming)
         fields = self._journaled(collector, release)
         self._close_round(number, release is not None)
-        outputs = (*self._released(release), *self._entry(number, asked), *self._passed_on(number))
-        # 3. Journal: the driver appends this record, and sends the outputs only when it stands.
-        key_rotated = self.released(high, fields, outputs, asked, gathered)
+        outputs = (*self._released(release), *self._ledger_entry(number, charged), *self._round_end(number))
+        # 3. Journal: the driver appends this record, and sends the outputs only when it is acknowledged. A next key
+        # needs nothing here, as no round is open.
+        self.released(high, fields, outputs, charged, gathered)
         self._settle(gathered)
-        if key_rotated:
-            # Nothing is open.
-            self.open_noise()
 
     def open_noise(self) -> None:
         """Use the noise of this epoch for the open round."""
@@ -358,11 +356,11 @@ class CollectorMachine(ReopeningRole):
         place = self._release_id(release.number), self.releases.epoch.number, self.releases.key.reproducible
         return (Output("releases", 0, self.chain.encode("RatingSums", self.system.release_fields(release, *place))),)
 
-    def _entry(self, number: int, asked: Asked) -> tuple[Output, ...]:
+    def _ledger_entry(self, number: int, charged: Asked) -> tuple[Output, ...]:
         """The ledger's copy of the round's charge, which is empty if it was refused."""
-        return (self.debited(self._release_id(number), asked),) if asked.opens else ()
+        return (self.debited(self._release_id(number), charged),) if charged.opens else ()
 
-    def _passed_on(self, number: int) -> tuple[Output, ...]:
+    def _round_end(self, number: int) -> tuple[Output, ...]:
         """The record of the round's end, for the server."""
         fields = {
             "phase": number,
@@ -450,7 +448,8 @@ class Collector:
             BadSlots: noise without a key.
         """
         if (key is None) != (config.release.noise == "exact"):
-            raise BadSlots(f"collector: expected a key exactly where there is noise, got {config.release.noise}")
+            expected, got = ("no key", "one") if config.release.noise == "exact" else ("a key", "none")
+            raise BadSlots(f"collector: expected {expected} for noise {config.release.noise}, got {got}")
         self.asked, self._config, self._key, self._address = asked, config, key, address
         self.sums = Sums(asked, config)
         self._known: set[bytes] = set()
@@ -469,7 +468,7 @@ class Collector:
                 was released.
         """
         if len(ids) != len(slots) or any(len(one) != ID_BYTES for one in ids):
-            raise BadSlots(f"take: expected an id of {ID_BYTES} bytes for each of {len(slots)} slots")
+            raise BadSlots(f"take: expected an id of {ID_BYTES} bytes for each of {len(slots)} slots, got others")
         repeated = self.repeated(ids)
         why = np.zeros(len(ids), dtype=np.int8)
         why[~repeated] = self.fold(slots[~repeated], list(compress(ids, ~repeated)))
