@@ -68,7 +68,7 @@ class CollaborativeSystem(Core[CollaborativeConfig]):
 
     @classmethod
     def of(cls, config: CollaborativeConfig, graph: SocialGraph, public_dataset: bool = False) -> CollaborativeSystem:
-        """Join a configuration and the graph of its users; ``public_dataset`` for a replay of one.
+        """Join a configuration and the graph of its users; ``public_dataset``: whether a public dataset is replayed.
 
         Raises:
             ConfigurationError: a model of this size would not fit into a record.
@@ -133,8 +133,8 @@ class CollaborativeSystem(Core[CollaborativeConfig]):
     def catalogue_rules(self) -> CatalogueRules | None:
         """Rules of the catalogue, if items have names.
 
-        No sum here belongs to an item, so a row is free when no decision of its last item waits any more: all decisions
-        of one settle span leave one full span after its end.
+        No sum here belongs to an item, so a row is free as soon as no decision about its last item waits any more. That
+        is two settle spans after the item was retired: all decisions of one span leave one full span after its end.
         """
         if not self.config.named_items:
             return None

@@ -1,15 +1,16 @@
 """The plan of a collaborative deployment: noise against signal in one user's sums.
 
-After n rewards a user's sum b of features times reward bears noise of variance s^2 a coordinate; A is exact. Features
-of length L spread evenly over d coordinates, so A is about m = n L^2 / d on the diagonal, and an entry of theta is
-known within V = (m r + s^2) / m^2, r the variance of a reward. Rewards that a user gives to different arms differ by a
-spread u, so an entry has variance u^2 / L^2 beforehand, and what is kept of an arm's value is
-c = u^2/L^2 / (u^2/L^2 + V). What an argmax over arms gains is proportional to the deviation of what is known, sqrt(c):
-the share of the non-private gain is sqrt(c / c at s = 0).
+After n rewards a user's sum b of features times reward bears noise of variance s^2 a coordinate; A is exact. Let
+features of length L be spread evenly over d coordinates. Then A is about m = n L^2 / d on the diagonal, and an entry of
+theta is known with variance V = (m r + s^2) / m^2, r the variance of a reward. A user's mean rewards for different arms
+have the standard deviation u, so an entry has the prior variance u^2 / L^2. The share of an arm's value that is known
+is c = u^2/L^2 / (u^2/L^2 + V). What an argmax over arms gains is proportional to the deviation of what is known,
+sqrt(c). So the share of the non-private gain is sqrt(c / c_0), with c_0 the value of c at s = 0.
 
-A user alone is the lower bound. k identical users with ties act as one user with k times the rewards and the noise of k
-sums: V is divided by k. Nobody knows beforehand how similar neighbours are. So the expected value is that of a user
-alone, and the upper bound assumes that all users of the graph are identical (for colin and goblin; linucb has no ties).
+The lower bound takes each user alone. k identical users with ties act as one user with k times the rewards and the
+noise of k sums: V is divided by k. Nobody knows beforehand how similar neighbours are. So the expected value, too,
+takes each user alone; the upper bound assumes that all users of the graph are identical (for colin and goblin; linucb
+has no ties).
 """
 
 from __future__ import annotations

@@ -140,16 +140,16 @@ class NoisedRewardSums(ABC):
             self._base_variance = earlier.variance
 
     def dump(self) -> bytes:
-        """The state; as sensitive as the rewards."""
+        """The state as bytes; it is as sensitive as the rewards."""
         sums = (self._steps, self._exact, self._base)
         own = struct.pack("<d", self._base_variance) + b"".join(part.astype("<i8").tobytes() for part in sums)
         return own + self._dump_noise()
 
     def load(self, state: bytes) -> None:
-        """Take over a state.
+        """Restore a dumped state.
 
         Raises:
-            HushstreamError: not the bytes of such a state.
+            HushstreamError: the bytes are no state of this kind.
         """
         nodes, dimension = self._exact.shape
         fixed = 8 * (1 + nodes * (1 + 2 * dimension))
@@ -197,7 +197,8 @@ class CounterMoments(NoisedRewardSums):
         self._single_leaves = single_leaves
         self._arena: BlockCounters | None = None
         self._counters: list[DrawingCounter] = []
-        # What the journal records must be what the noise is drawn under: a group of trees has names of its own.
+        # A group of trees draws its noise under another mechanism name and other parameters than one tree. The journal
+        # must record those of the group, because they are in the address of the noise.
         self._noise: Plan | BlockPlan = plan
         if isinstance(plan, NegativeDigitTree) and plan.reaches_ahead:
             self._noise = group = BlockPlan(plan=plan, blocks=nodes)

@@ -162,7 +162,8 @@ class CollaborativeLearnerMachine(DecisionRole):
         """Bind to a deployment, a home partition and the edge key."""
         models = [ModelReader(system, 0, TRACK, "CollaborativeModel")]
         settle_ms, feedback = round(system.config.settle_seconds * 1000), system.config.feedback
-        # Each user has a share of the places where feedback may wait, so that nobody's feedback moves another's.
+        # Each user has a share of the places where early feedback may wait, so that nobody's feedback removes that of
+        # another user.
         early = ShownEarlyFeedback(max(1, feedback.early_feedback // system.nodes))
         decode = partial(decode_checked, rules=system.requests)
         super().__init__(system, partition, key, models, early, feedback.remembered_events, decode)
@@ -209,7 +210,7 @@ class CollaborativeLearnerMachine(DecisionRole):
         nonce = self.epoch.nonce(self.chain.genesis_nonce)
         return self.system.noised_sums(noise_key, nonce, self.epoch.number, self.partition)
 
-    # A batch, from its first turn to its journal record.
+    # A batch, from its inputs to its journal record.
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: one step for one batch."""
@@ -263,7 +264,7 @@ class CollaborativeLearnerMachine(DecisionRole):
         if row is not None:
             self.open.join(row, click, part, batch)
         elif past is None:
-            # The feedback of users of this partition waits for its context, and nobody else's.
+            # Only feedback of this partition's users waits for its context.
             unfit = self._stranger(click.user) or (Reason.UNKNOWN_ARM if click.arm >= self.arms else None)
             hold_early(self.early, click, part, batch, unfit)
         elif past.user != click.user:
@@ -340,7 +341,7 @@ class CollaborativeLearnerMachine(DecisionRole):
         arm: int,
         propensity: int,
     ) -> float:
-        """By how much scores must differ to give this answer."""
+        """How far scores must move from these to give this answer; 0 if these give it."""
         if self.exploration is None:
             return float(scores.max() - scores[arm])
         return self.exploration.tie_gap(scores, eligible, self._drawn(*event), Drawn(arm, propensity))
@@ -404,7 +405,7 @@ class CollaborativeLearnerMachine(DecisionRole):
 
     def _send_clear(self, rows: Rows, batch: Batch) -> None:
         fields = {
-            # A sum over the rows: what it names does not depend on how they are cut into records.
+            # A sum over the rows, so that it does not depend on how the rows are cut into records.
             "batch_id": sum_of_names(rows.events),
             "config_digest": self.system.digest,
             "nodes": rows.nodes.astype("<i4").tobytes(),
