@@ -119,7 +119,7 @@ class CollaborativeSystem(Core[CollaborativeConfig]):
         return ContextRules(
             arms=self.config.arms,
             width=self.config.arms * self.features.dimension,
-            good=self._short,
+            good=self._lengths_allowed,
             refusal=Refusal.TOO_LONG_FEATURES,
             expected=f"each of {self.config.arms} arms' {self.features.dimension} features, within the length bounds",
             tracks=(TRACK,),
@@ -140,7 +140,7 @@ class CollaborativeSystem(Core[CollaborativeConfig]):
             return None
         return CatalogueRules(self.config.arms, 2 * round(self.config.settle_seconds * 1000), self.digest)
 
-    def _short(self, contexts: NDArray[np.float32]) -> NDArray[np.bool_]:
+    def _lengths_allowed(self, contexts: NDArray[np.float32]) -> NDArray[np.bool_]:
         rows = short_enough(contexts.reshape(-1, self.features.dimension), self.features)
         return np.asarray(rows.reshape(-1, self.config.arms).all(axis=1))
 

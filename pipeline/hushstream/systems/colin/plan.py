@@ -31,10 +31,12 @@ ASSUMED_SPREAD, ASSUMED_RATE = 0.15, 0.5
 """Deviation of a user's mean rewards over arms, and the mean reward."""
 
 FACTORS = (math.sqrt(0.5), 1.0, math.sqrt(2.0))
+"""All spreads times these make the range."""
+
 MOST_USERS = 16_384
 """Largest number of users for one aggregator, however few features there are."""
 
-LITTLE = 0.5
+LEAST_SHARE = 0.5
 """Below this share of the non-private gain, noise dominates what is learned."""
 
 _COUNTER_KB, _LEARNER_KB, _STATE_KB = (3.8, 9.5), (6.3, 18.0), (1.4, 2.6)
@@ -93,7 +95,7 @@ def plan(config: CollaborativeConfig, nodes: int, audience: Audience) -> Plan:
     ratio = noise_against_signal(config, max(1, last), ASSUMED_SPREAD)
 
     def first(factor: float) -> int | None:
-        return first_day(lambda day: at(day, factor) >= LITTLE)
+        return first_day(lambda day: at(day, factor) >= LEAST_SHARE)
 
     days = [first(factor) for factor in reversed(FACTORS)]
     return Plan(
@@ -117,7 +119,7 @@ def plan(config: CollaborativeConfig, nodes: int, audience: Audience) -> Plan:
             f"times less, each user alone, to 1.41 times more with {count_text(tied, 'user', ',')} of one "
             f"taste tied together",
             "features spread evenly over their numbers; better than no learning is said from "
-            f"{LITTLE:g} of the non-private gain on",
+            f"{LEAST_SHARE:g} of the non-private gain on",
             f"each user makes {count_text(audience.visits, 'visit')} in "
             f"{count_text(audience.days, 'day', 'g')}, and each brings a reward",
         ),
@@ -138,9 +140,9 @@ def warnings(config: CollaborativeConfig) -> tuple[str, ...]:
 
 def _verdict(ends: Range) -> tuple[bool | None, str]:
     kept = f"noise leaves {ends.middle:.2f} ({ends.low:.2f} to {ends.high:.2f}) of the non-private gain"
-    if ends.high < LITTLE:
+    if ends.high < LEAST_SHARE:
         return False, f"It will not beat no learning: {kept}, so most of what is learned is noise."
-    if ends.low < LITTLE:
+    if ends.low < LEAST_SHARE:
         return None, f"It may or may not beat no learning, by how alike users are: {kept}."
     return True, f"It will beat no learning: {kept}."
 

@@ -192,7 +192,7 @@ class CollaborativeState:
         """
         if features.shape[1:] != (self.dimension,):
             raise LearnerError(f"expected features of shape (n, {self.dimension}), got {features.shape}")
-        first = self._first(user)
+        first = self._block_start(user)
         last = first + self.dimension
         squares: Float64 = _vecdot(features @ self._c[first:last, first:last], features)
         if self._waiting:
@@ -268,14 +268,14 @@ class CollaborativeState:
 
     # Internal methods.
 
-    def _first(self, user: int) -> int:
+    def _block_start(self, user: int) -> int:
         if not 0 <= user < self.users:
             raise LearnerError(f"expected a user below {self.users}, got {user}")
         return user * self.dimension
 
     def _update(self, user: int, features: Float64, reward: float | None = None) -> int:
         """One step of Sherman-Morrison; returns where the user's block begins."""
-        first = self._first(user)
+        first = self._block_start(user)
         last = first + self.dimension
         if features.shape != (self.dimension,) or not features.dot(features) <= self._largest:
             raise LearnerError(self._expected_features())

@@ -107,7 +107,7 @@ class NoisedRewardSums(ABC):
     def _own_sums(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
         """`sums` of this epoch's part."""
 
-    def held(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def exact_sums(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Users that have rewards, int64 (m,), and their exact sums, int64 (m, d)."""
         blocks = np.flatnonzero(self._steps > 0)
         return blocks, self._exact[blocks]
@@ -123,7 +123,7 @@ class NoisedRewardSums(ABC):
         """
         self._base, self._base_variance = earlier._base, earlier._base_variance
         self._erase_as(earlier)
-        blocks, sums = earlier.held()
+        blocks, sums = earlier.exact_sums()
         if len(blocks):
             self._take(blocks, sums, [step] * len(blocks))
 
@@ -135,7 +135,7 @@ class NoisedRewardSums(ABC):
         self._base, self._base_variance = earlier._base.copy(), earlier._base_variance
         self._erase_as(earlier)
         if released:
-            blocks, _ = earlier.held()
+            blocks, _ = earlier.exact_sums()
             self._base[blocks] = earlier.sums(blocks)
             self._base_variance = earlier.variance
 
@@ -156,9 +156,9 @@ class NoisedRewardSums(ABC):
         if len(state) < fixed:
             raise HushstreamError(f"noised_sums: expected at least {fixed} bytes of state, got {len(state)}")
         (self._base_variance,) = struct.unpack_from("<d", state)
-        held = np.frombuffer(state, "<i8", nodes * (1 + 2 * dimension), offset=8).astype(np.int64)
-        self._steps = held[:nodes].copy()
-        self._exact, self._base = held[nodes:].reshape(2, nodes, dimension).copy()
+        numbers = np.frombuffer(state, "<i8", nodes * (1 + 2 * dimension), offset=8).astype(np.int64)
+        self._steps = numbers[:nodes].copy()
+        self._exact, self._base = numbers[nodes:].reshape(2, nodes, dimension).copy()
         self._load_noise(state[fixed:])
 
     def _take(self, blocks: NDArray[np.int64], leaves: NDArray[np.int64], origins: Sequence[bytes]) -> None:
@@ -182,7 +182,7 @@ class NoisedRewardSums(ABC):
             raise HushstreamError(f"noised_sums: expected no state of noise, got {len(state)} bytes")
 
 
-class CounterMoments(NoisedRewardSums):
+class CounterSums(NoisedRewardSums):
     """NoisedRewardSums on counters: digit trees in one arena, other counters one by one.
 
     With ``single_leaves`` each reward is one leaf, named by its event (at the edge, where the boundaries of batches
@@ -231,8 +231,8 @@ class CounterMoments(NoisedRewardSums):
             return
         events = np.array([event.tobytes() for event in rows.events], dtype=object)
         rank = np.arange(len(nodes)) - np.searchsorted(nodes, nodes)
-        for turn in range(int(rank.max()) + 1):
-            now = rank == turn
+        for position in range(int(rank.max()) + 1):
+            now = rank == position
             self._take(nodes[now], quantised[now], events[now].tolist())
 
     def _own_sums(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -277,7 +277,7 @@ class CounterMoments(NoisedRewardSums):
             place += size
 
 
-class ExactMoments(NoisedRewardSums):
+class ExactSums(NoisedRewardSums):
     """Sums without noise, for public data only."""
 
     @property
@@ -361,7 +361,7 @@ def open_noised_sums(
 ) -> NoisedRewardSums:
     """The configured mechanism, before the first reward."""
     if release.mechanism == "exact":
-        return ExactMoments(nodes, features.dimension)
+        return ExactSums(nodes, features.dimension)
     if release.mechanism == "noisy-reward":
         return NoisyRewards(release, nodes, features.dimension, key, address)
-    return CounterMoments(plan_of(release, features), nodes, key, address, single_leaves=release.noise_at == "learner")
+    return CounterSums(plan_of(release, features), nodes, key, address, single_leaves=release.noise_at == "learner")

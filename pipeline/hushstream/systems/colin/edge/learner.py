@@ -265,7 +265,7 @@ class CollaborativeLearnerMachine(DecisionRole):
             self.open.join(row, click, part, batch)
         elif past is None:
             # Only feedback of this partition's users waits for its context.
-            unfit = self._stranger(click.user) or (Reason.UNKNOWN_ARM if click.arm >= self.arms else None)
+            unfit = self._user_refusal(click.user) or (Reason.UNKNOWN_ARM if click.arm >= self.arms else None)
             hold_early(self.early, click, part, batch, unfit)
         elif past.user != click.user:
             batch.refuse(Refusal.EVENT_OF_ANOTHER_USER, part, click.offset, click.row)
@@ -285,14 +285,14 @@ class CollaborativeLearnerMachine(DecisionRole):
 
     def _objection(self, decoded: DecodedContexts, row: int, batch: Batch) -> Refusal | None:
         columns = decoded.columns
-        stranger = self._stranger(columns.users[row])
-        if stranger is not None:
-            return stranger
+        refusal = self._user_refusal(columns.users[row])
+        if refusal is not None:
+            return refusal
         if columns.tracks[row] != TRACK:
             return Refusal.UNKNOWN_LINE
         return batch.late_click(columns.after_clicks[row]) or batch.bad_baseline(decoded, row)
 
-    def _stranger(self, user: str) -> Refusal | None:
+    def _user_refusal(self, user: str) -> Refusal | None:
         if user not in self.system.graph.index:
             return Refusal.UNKNOWN_USER
         return Refusal.FOREIGN_USER if user in self.foreign else None
