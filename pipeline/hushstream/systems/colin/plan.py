@@ -115,10 +115,10 @@ def plan(config: CollaborativeConfig, nodes: int, audience: Audience) -> Plan:
         lives=lives_of(rewards, lambda count: _prices(config, nodes, count)),
         sizes=_sizes(config, audience),
         assumed=(
-            f"a user's mean rewards differ over arms by {ASSUMED_SPREAD:g} around {rate:g}; the range is from 1.41 "
-            f"times less, each user alone, to 1.41 times more with {count_text(tied, 'user', ',')} of one "
-            f"taste tied together",
-            "features spread evenly over their numbers; better than no learning is said from "
+            f"a user's mean rewards differ over arms by {ASSUMED_SPREAD:g} around {rate:g}; the range goes from a "
+            f"difference 1.41 times smaller, each user alone, to one 1.41 times larger, with "
+            f"{count_text(tied, 'user', ',')} of one taste tied together",
+            "features are spread evenly over their coordinates; a deployment counts as better than no learning from "
             f"{LEAST_SHARE:g} of the non-private gain on",
             f"each user makes {count_text(audience.visits, 'visit')} in "
             f"{count_text(audience.days, 'day', 'g')}, and each brings a reward",

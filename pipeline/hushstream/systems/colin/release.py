@@ -50,8 +50,8 @@ NOT_PROTECTED = (
 )
 """The learners of a collaborative deployment are workers of its operator, whoever adds the noise."""
 _LOST_LEARNERS = (
-    "no operator goes on without a learner's journal that was lost or cut (`--accept-loss`): the counter takes what its"
-    " next one sends again in other batches, so after the flag was given k times a reward may have paid k + 1 times"
+    "no operator accepts the loss of a learner's journal (`--accept-loss`): the next journal sends its rewards again in"
+    " other batches, and the counter counts them again; after k losses a reward may have cost k + 1 times its price"
 )
 
 

@@ -125,7 +125,8 @@ def _priced(config: CollaborativeConfig, artefacts: Artefacts) -> Priced:
 
 
 _ARMS_ARE_PUBLIC = (
-    "It changes no guarantee: neighbours differ in one reward, which arm was shown is public, and no draw follows one."
+    "It changes no guarantee: neighbours differ in one reward, which arm was shown is public, and arms are drawn from "
+    "released models, not from rewards."
 )
 
 
