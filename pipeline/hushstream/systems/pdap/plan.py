@@ -1,4 +1,4 @@
-"""The plan for vendors that share, from public numbers without a simulation.
+"""Makes the plan for vendors that share, from public numbers, without a simulation.
 
 Blocks, windows and the pool follow from the configuration (`hushstream.systems.pdap.algorithm.plan`). Whether sharing
 is better than separate learning depends on the differences between vendors: the study of the system simulates it, and

@@ -48,8 +48,9 @@ def epoch_guarantee(config: PdapConfig) -> Guarantee:
     """The guarantee of one noise epoch, for ever.
 
     Guarantee:
-        Pure epsilon, the largest level's: `hushstream.systems.pdap.counter.pending`. One draw's law differs between
-        neighbours, so delta is (1 + e^eps) times its table's residue; c events of one person are c draws.
+        Pure epsilon, the largest of any level; the proof is in `hushstream.systems.pdap.counter.pending`. The law of
+        one draw differs between neighbours, so delta is (1 + e^eps) times the residue of its table. c events of one
+        person are c draws.
     """
     release = config.release
     budget, off = PureEpsilon(max(config.level_epsilons)), _residue(config)

@@ -10,7 +10,7 @@ from hushstream.systems.pdap.algorithm.pool import FLOOR, pool_size
 from hushstream.systems.pdap.configuration import PdapConfig
 
 _ARMS_TOLD_APART = 0.5
-"""If less than this share of arms can be shown, most items are never shown with this traffic."""
+"""The plan warns if less than this share of the arms can be shown: most items are then never shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Plan:
 def plan(config: PdapConfig, outcomes: int) -> Plan:
     """The forecast for ``outcomes`` decisions of all vendors together.
 
-    With counters at each home a block fills from one vendor's traffic alone; homes are taken as equally busy.
+    With a counter at each home, a block fills from one vendor's traffic alone; homes are assumed to be equally busy.
     """
     release = config.release
     share, least = outcomes // config.counters, config.least_counts[0]
