@@ -166,8 +166,8 @@ def read_tickets(
     if not applied or [fields["version"] for fields in applied] != list(range(1, wanted + 1)):
         asked = f"versions 1 to {wanted} of the model" if wanted else "a released model"
         raise HushstreamError(
-            f"model: expected {asked} on topic models, got {len(applied)} of them: a version follows each window and "
-            f"says what it changed; what was trimmed is gone"
+            f"model: expected {asked} on topic models, got {len(applied)} of them: a version holds only what it "
+            f"changed, so none before it may have been trimmed"
         )
     updates = [Aggregate(system.config).publish(), *(parse_model(one, system.config.arms) for one in applied)]
     cells, tickets = _joined(updates)

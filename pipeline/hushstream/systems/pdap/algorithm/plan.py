@@ -81,9 +81,8 @@ def _warnings(config: PdapConfig, share: int, least: int, windows: int, hidden: 
     found, arms = [], config.arms
     if share < least or not windows:
         found.append(
-            f"no block will ever be released: the smallest has {count_text(least, 'outcome', ',')} and "
-            f"closes with a window, of which"
-            f" {windows} close, and a counter takes {share:,}"
+            f"no block will ever be released: the smallest needs {count_text(least, 'outcome', ',')}, a counter takes"
+            f" {share:,}, and {count_text(windows, 'window')} will close"
         )
     elif share < FLOOR * least:
         found.append(

@@ -233,7 +233,7 @@ class PdapLearnerMachine(DecisionRole):
             self.open.join(row, click, part, batch, self._bad_reward(click))
         elif past is None:
             # Only feedback of this partition's users waits for its context.
-            unfit = self._stranger(click.user) or (Reason.UNKNOWN_ARM if click.arm >= self.arms else None)
+            unfit = self._user_refusal(click.user) or (Reason.UNKNOWN_ARM if click.arm >= self.arms else None)
             hold_early(self.early, click, part, batch, unfit)
         elif past.user != click.user:
             batch.refuse(Refusal.EVENT_OF_ANOTHER_USER, part, click.offset, click.row)
@@ -260,8 +260,8 @@ class PdapLearnerMachine(DecisionRole):
         columns = decoded.columns
         if columns.tracks[row] != self.vendor:
             return Refusal.UNKNOWN_LINE
-        stranger = self._stranger(columns.users[row])
-        return stranger or batch.late_click(columns.after_clicks[row]) or batch.bad_baseline(decoded, row)
+        refusal = self._user_refusal(columns.users[row])
+        return refusal or batch.late_click(columns.after_clicks[row]) or batch.bad_baseline(decoded, row)
 
     def _decide(self, decoded: DecodedContexts, row: int, forwards: dict[int, list[Forward]], batch: Batch) -> None:
         columns = decoded.columns
@@ -314,11 +314,11 @@ class PdapLearnerMachine(DecisionRole):
             if not with_tickets.any():
                 # The model has no ticket for an offered item yet, so all offered items of this vendor may be shown.
                 with_tickets[own] = catalogue.offered
-            as_said = len(shown) > 0 and bool(named[shown].all())
-            self._may_show = MayShow(versions, named, None if as_said else with_tickets)
+            all_still_offered = len(shown) > 0 and bool(named[shown].all())
+            self._may_show = MayShow(versions, named, None if all_still_offered else with_tickets)
         return self._may_show
 
-    def _stranger(self, user: str) -> Refusal | None:
+    def _user_refusal(self, user: str) -> Refusal | None:
         """Why a user's record is refused, if this is not their home partition."""
         return None if self.is_home_of(user) else Refusal.FOREIGN_USER
 

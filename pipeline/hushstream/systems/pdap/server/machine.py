@@ -96,7 +96,7 @@ class PdapAggregatorMachine(PublishingRole):
         gathered.counts[Outcome.RELEASE] += 1
         if fields["closed_by"] != "count" or fields["part"] + 1 < fields["parts"]:
             return False
-        self._enter(lambda found: found["counter"] == fields["counter"] and found["window"] <= fields["window"])
+        self._fold_due(lambda found: found["counter"] == fields["counter"] and found["window"] <= fields["window"])
         return True
 
     def _on_change(self, fields: dict[str, Any], gathered: Gathered) -> bool:
@@ -113,7 +113,7 @@ class PdapAggregatorMachine(PublishingRole):
 
     def _phase_ended(self) -> bool:
         """Take the waiting releases, after all counters have ended the phase."""
-        self._enter(lambda found: found["phase"] <= self.phase_ends.complete)
+        self._fold_due(lambda found: found["phase"] <= self.phase_ends.complete)
         return True
 
     def _version(self) -> dict[str, Any]:
@@ -141,7 +141,7 @@ class PdapAggregatorMachine(PublishingRole):
         if not known or not 0 <= fields["counter"] < config.counters:
             raise PdapError("release: expected arms and a counter of this deployment, got others")
 
-    def _enter(self, due: Callable[[Mapping[str, Any]], bool]) -> None:
+    def _fold_due(self, due: Callable[[Mapping[str, Any]], bool]) -> None:
         """Fold the releases that are due, in the order of their counters and windows."""
         records = [(codec.decode(value)[1], value) for value in self.waiting]
         self.waiting = [value for fields, value in records if not due(fields)]
