@@ -1,4 +1,4 @@
-"""The plan of sharing among holders of records, day by day; the formulas are in `hushstream.systems.pdol.advice`."""
+"""Plans sharing among holders of records, day by day; the formulas are in `hushstream.systems.pdol.advice`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LEAST_STEP = 0.01
 
 
 def plan(config: PdolConfig, audience: Audience) -> Plan:
-    """What to expect of a deployment."""
+    """The plan for a deployment; see the module."""
     if config.gossip is not None or config.sharing.counter == "exact":
         return _without_noise(config, audience)
 

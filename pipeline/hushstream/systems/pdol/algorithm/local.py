@@ -2,7 +2,7 @@
 
 None of this is released, and no release depends on it. A node's predictions depend on its records, so the guarantee
 holds only against outsiders. Several nodes are computed together, one record of each at a time. Floats are used,
-because no other machine must reproduce the values.
+because no other machine has to compute the same values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class AdaGrad:
     node."""
 
     def __init__(self, nodes: int, dimension: int, rate: float) -> None:
-        """All weights 0."""
+        """Begin with all weights 0."""
         self._rate = rate
         self._weights = np.zeros((nodes, dimension))
         self._energy = np.zeros((nodes, dimension))
@@ -63,12 +63,12 @@ class NodePredictors:
     """
 
     def __init__(self, nodes: int, dimension: int, config: PredictionConfig) -> None:
-        """Before the first record."""
+        """Begin before the first record."""
         self._config = config
         self._weights = np.full((nodes, len(EXPERTS)), 1.0 / len(EXPERTS))
         self._labels = np.zeros(nodes, dtype=np.int64)
         self._isolated = AdaGrad(nodes, dimension, config.local_rate)
-        # Half the step: a correction starts from something that is right already.
+        # The correction learns with half the rate, because the published model is mostly right already.
         self._offset = AdaGrad(nodes, dimension, config.local_rate / 2)
 
     def step(self, nodes: NDArray[np.int64], rows: Rows, model: NDArray[np.int32]) -> NDArray[np.int8]:

@@ -139,7 +139,7 @@ class CounterSharing(DeclaresFields):
     # Slots that are counted, and the leaf that they fill.
 
     def take(self, slot: Slot) -> bool:
-        """See `Sharing.take`: a full leaf is due."""
+        """See `Sharing.take`: a full leaf is to be released."""
         self._counted.append(slot)
         if len(self._counted) < self.node.capacity_left:
             return False

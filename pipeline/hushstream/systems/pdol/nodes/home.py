@@ -1,14 +1,14 @@
-"""A home of records predicts, waits for labels, counts slots, and journals each batch.
+"""The role of record holders on a home partition: predicts, waits for labels, counts slots, journals each batch.
 
-The part `Sharing` determines what it shares: sums of gradients (`counter_sharing`), or parameters between nodes
-(`gossip_sharing`). Its input is one log of its nodes' records and, later, their labels. Its predictions are in its
+Its `Sharing` decides what it shares: sums of gradients (`counter_sharing`), or parameters between nodes
+(`gossip_sharing`). The input is one log of the nodes' records and, later, their labels. The predictions are in the
 journal, which clients read. A record's slot is counted after a number of further records, or at a phase end, which is
-logged. It is counted with its content if it is admitted, within its person's allowance and labelled by then, else as
-null. So the number of slots follows from the number of records alone.
+logged. The slot is counted with its content if the record is within the bounds, within its person's allowance, and
+labelled by then; otherwise it is counted as null. So the number of slots follows from the number of records alone.
 
 One journal record covers one batch: its predictions, and a digest and a debit of each release. Published records of
-others are read before the batch's records. If inputs have changed under the journal, the releases stay, and the next
-release opens an epoch with new noise, at its price. A suspected rollback opens an epoch if noise is drawn ahead
+others are read before the batch's records. If the inputs no longer give a journal record, its releases stay, and the
+next release opens an epoch with new noise, at its price. A suspected rollback opens an epoch if noise is drawn ahead
 (`ReleasingMachine.request_epoch`); a known fork opens one in any case. A key rotation begins an epoch, too, which is
 not charged again.
 """
@@ -159,7 +159,7 @@ OWN: Mapping[str, Field] = {
 _EVENTS = 1 << 128
 
 
-# What a home reads of records: a slice decoded once into columns, whichever of the two forms its records have.
+# How a home reads records: a slice is decoded once into columns, for either of the two forms of records.
 
 RECORD_KINDS = frozenset({"Record", "RecordBatch"})
 LABEL_KINDS = frozenset({"Label", "LabelBatch"})
@@ -178,7 +178,7 @@ class Incoming(NamedTuple):
     rows: int = 1
 
     def place(self, row: int) -> int:
-        """The name of a row in a dead letter."""
+        """The number by which a dead letter names a row."""
         return row if self.name.endswith("Batch") else WHOLE_RECORD
 
 
@@ -334,7 +334,7 @@ def within_allowance(spent: MutableMapping[bytes, int], user: bytes, cap: int) -
 
 
 class Sharing(Protocol):
-    """What a home shares, and how. All methods except `release` change this part alone."""
+    """What a home shares, and how. All methods except `release` change this object alone."""
 
     @property
     def state(self) -> State:
@@ -342,7 +342,7 @@ class Sharing(Protocol):
 
     @property
     def broadcasts(self) -> tuple[TopicPartition, ...]:
-        """Topics that this home follows."""
+        """The broadcast partitions that this home follows."""
 
     @property
     def readers(self) -> Sequence[ModelReader]:
@@ -390,16 +390,16 @@ class Sharing(Protocol):
         """Take a label. No release may depend on it before its slot is counted."""
 
     def take(self, slot: Slot) -> bool:
-        """Count a slot; returns whether a release is due."""
+        """Count a slot; returns whether a release follows."""
 
     def flush(self) -> None:
         """Finish the counted slots of a batch."""
 
     def release(self, home: HomeMachine, slot: Slot) -> tuple[bytes, Output]:
-        """Make the release that is due with a slot: its opaque id, and the record."""
+        """Make the release that follows a counted slot; returns its opaque id and the record."""
 
     def drop(self) -> None:
-        """Leave out the release that is due."""
+        """Leave out the release that `take` asked for."""
 
     def skip(self, releases: int) -> None:
         """Count releases that the inputs no longer reproduce."""
@@ -436,7 +436,7 @@ class Batch:
     released: int = 0
 
     def note(self, event_id: str, predicted: int, *, repeated: bool) -> None:
-        """An answer to an event."""
+        """Note the answer to an event."""
         self.event_ids.append(event_id)
         self.predicted.append(predicted)
         self.repeated.append(repeated)
@@ -458,7 +458,7 @@ class Batch:
 
 
 class HomeMachine(OwnsJournal, DeclaresFields):
-    """One home of records, on its partition.
+    """The role of record holders on one home partition.
 
     Attributes:
         state: the declared state, by what is shared.
@@ -495,7 +495,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         """Nodes of this home that have left, or have not joined yet."""
         self.epoch = NoiseEpoch()
         self.events = 0
-        """Sum of the names of all events whose slots were counted; it names all events so far."""
+        """Sum of the names of all events whose slots were counted; the sum names all of them together."""
         self.pending: OrderedDict[str, Slot] = OrderedDict()
         self.past: BoundedMap[Past] = BoundedMap(system.config.records.remembered_events)
         self.spent: dict[bytes, int] = {}
@@ -670,7 +670,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
             debits[-1]["scope"] if debits else self.spending.terms.own_scope(self.partition, self.epoch.charge_key())
         )
         self.epoch.adopt(fields["head"]["epoch"], scope, own, self.chain.sequence)
-        # What the journal says was paid is paid, whatever its inputs say now.
+        # What the journal record paid stays paid, whatever its inputs are now.
         if any(debit["epsilon_micro"] or debit["delta_units"] for debit in debits):
             self.spending.adopt(self.epoch.charge_key())
         if fields["turned_to"] != STAYS:
@@ -764,7 +764,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         if not within_allowance(self.spent, tag, self.system.config.records.records_per_user):
             batch.counts[Outcome.ALLOWANCE_SPENT] += 1
             features = None
-        # A slot is due: it is counted when so many more have come.
+        # Count each slot when `label_slots` further ones have come.
         self.pending[event_id] = Slot(node, tag, features, 0, said)
         while len(self.pending) > self.system.config.records.label_slots:
             self._count(*self.pending.popitem(last=False), batch)
@@ -817,7 +817,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
     def _join_or_leave(self, one: Incoming, batch: Batch) -> None:
         """Take a node that joins or leaves.
 
-        Its open slots are counted as all others; later records of a node that has left are refused.
+        Its waiting slots are counted as all others. Later records of a node that has left are refused.
         """
         node, present = one.fields["node"], one.fields["present"]
         if self._stranger(node) is PdolRefusal.UNKNOWN_NODE:
@@ -846,7 +846,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
             batch.outputs.append(Output(*self.sharing.phase_ends, record))
 
     def _forget(self, one: Incoming, batch: Batch) -> None:
-        """Make a person's waiting slots null. The slots stay due, and the spent allowance stays spent."""
+        """Make a person's waiting slots null. They are still counted, and the spent allowance stays spent."""
         if one.fields["config_digest"] != self.system.digest:
             self._refuse(Refusal.OTHER_CONFIGURATION, one, batch)
             return
@@ -859,7 +859,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
     # Slots that are counted, and what leaves.
 
     def _count(self, event_id: str, slot: Slot, batch: Batch) -> None:
-        # A number that stands for the event in this journal, for this role alone.
+        # The name of the event: a number that only this role can compute, in this journal.
         name = int.from_bytes(self.key.digest("slot", self.chain.genesis_nonce, event_id.encode()), "little")
         self.events = (self.events + name) % _EVENTS
         batch.counts[Outcome.SLOT] += 1
@@ -871,7 +871,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
             self._release(slot, batch)
 
     def _release(self, slot: Slot, batch: Batch) -> None:
-        """Debit the release that is due, and send it if it was paid for."""
+        """Charge the release that follows a slot, and send it if the budget covers it."""
         if self.epoch.due:
             self.epoch.redraw(self.chain.sequence + 1)
             self.sharing.redraw_noise(self)
@@ -882,7 +882,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
             batch.outputs.append(output)
             batch.released += 1
         batch.counts[Outcome.RELEASE if asked.refused is None else Outcome.RELEASE_WITHHELD] += 1
-        # The ledger's copy of the debit that opened a charge, or of nothing, where its price was refused.
+        # The ledger gets a copy of the debit that opened a charge; it is empty if the price was refused.
         if asked.opens:
             entry = self.system.ledger_entry(release_id, asked.debit, self.system.as_stated(self.key.reproducible))
             batch.outputs.append(Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)))
