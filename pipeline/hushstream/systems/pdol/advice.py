@@ -95,12 +95,12 @@ class Advice:
             f"Sharing {self.verdict}: it pays {where}, and {self.expected:,.0f} are expected.",
             f"Of what a central learner would gain over isolated nodes, about {100 * self.gain:.0f} % is left "
             f"({100 * self.gains[0]:.0f} to {100 * self.gains[1]:.0f} %, as far as the crossing is known).",
-            f"All records of one person at a node, as to whether they were there: {self.person}.",
+            f"The guarantee for all records of one person at a node, against none: {self.person}.",
         ]
         if self.private_features:
             lines.append(
-                f"{100 * self.private_features:.0f} % of a record is in features that no other node has: what others"
-                " send tells nothing of these."
+                f"{100 * self.private_features:.0f} % of a record is in features that no other node has: nothing is"
+                " learned of these from others."
             )
         return "\n".join(lines) + "\n"
 

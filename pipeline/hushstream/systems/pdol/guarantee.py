@@ -58,7 +58,7 @@ _NODE_PREDICTIONS = (
 )
 _OPEN = (
     "records of all nodes, from whoever runs the node workers or holds the edge zone's key: one zone, with one key; and"
-    " what their work tells of them, from who reads to the millisecond when releases reach the log"
+    " what the times of releases on the log show of the workers' work, from whoever reads them to the millisecond"
 )
 
 
@@ -79,9 +79,8 @@ def epoch_guarantee(config: PdolConfig) -> Guarantee:
         not_protected=(*promise.not_protected, *_PUBLIC, *_by_place(config)),
         conditions=(
             *promise.conditions,
-            f"a person has at most {count_text(config.records.records_per_user, 'record')} at one node, "
-            f"and none at another;"
-            " what more of them cost is the sum over nodes of the squares",
+            f"a person has at most {count_text(config.records.records_per_user, 'record')} at one node, and none at"
+            " another; for more, rho is multiplied by the sum over nodes of the squares of their numbers",
         ),
     )
 

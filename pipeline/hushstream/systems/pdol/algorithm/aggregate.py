@@ -240,7 +240,7 @@ class Aggregate:
     def _require_capacity(self) -> None:
         largest = (largest_size(self._sums) + largest_size(self._frozen)) * len(self._sums)
         if largest << WEIGHT_BITS > LARGEST_SUM:
-            raise BadRelease("releases: expected a weighted sum within 2^62, got more counters than that takes")
+            raise BadRelease("releases: expected a weighted sum below 2^62, got too many counters for that")
 
     def _freeze(self, domain: int, generation: int) -> None:
         """Keep the domain's last sum; the next counter begins empty.

@@ -119,14 +119,14 @@ class Slot(NamedTuple):
         user: tag of its person.
         features: None for a null slot, which broke a bound, exceeded the allowance, or was erased.
         label: 1 or -1; 0 until it comes.
-        said: int8, the labels that the node's experts predicted; empty if nodes have none.
+        votes: int8, the labels that the node's experts predicted; empty if nodes have none.
     """
 
     node: int
     user: bytes
     features: Features | None
     label: int = 0
-    said: bytes = b""
+    votes: bytes = b""
 
 
 class Past(NamedTuple):

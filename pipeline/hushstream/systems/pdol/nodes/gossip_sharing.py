@@ -121,8 +121,8 @@ class GossipSharing(DeclaresFields):
         """See `Sharing.version`: number of finished rounds."""
         return self.node.round - 1
 
-    def held_phase(self, ended_phase: int) -> int:
-        """See `Sharing.held_phase`: the last phase that every neighbour has ended."""
+    def predictor_phase(self, ended_phase: int) -> int:
+        """See `Sharing.predictor_phase`: the last phase that every neighbour has ended."""
         return min((neighbour.phase for neighbour in self.neighbours.values()), default=ended_phase)
 
     def open_noise(self, home: HomeMachine) -> None:

@@ -128,7 +128,7 @@ def _slot(event_id: str, slot: Slot) -> dict[str, Any]:
         "values": b"" if features is None else features.values.astype("<i8").tobytes(),
         "null": features is None,
         "label": slot.label,
-        "said": slot.said,
+        "said": slot.votes,
     }
 
 
@@ -214,13 +214,13 @@ def _batch_agrees(fields: Mapping[str, Any], rows: int) -> bool:
     return bool((lengths >= 0).all()) and len(fields["indices"]) == len(fields["values"]) == 4 * features
 
 
-def ready_slice(part: InputSlice, decoded: Sequence[Incoming], held_phase: int, ended_phase: int) -> InputSlice:
+def ready_slice(part: InputSlice, decoded: Sequence[Incoming], predictor_phase: int, ended_phase: int) -> InputSlice:
     """The beginning of a slice that may be folded: a record waits for the model of the phase that it names.
 
     Args:
         part: the input that has arrived.
         decoded: the same, decoded.
-        held_phase: the last phase that the current model contains.
+        predictor_phase: the last phase that all sources of predictions have ended.
         ended_phase: the last phase that ended in this log before the slice. A record that names a later phase does not
             wait, because such a phase may never come.
     """
@@ -231,7 +231,7 @@ def ready_slice(part: InputSlice, decoded: Sequence[Incoming], held_phase: int, 
             return cut(part, one.record.offset)
         if one.name == "Seal":
             ended_phase = max(ended_phase, one.fields["phase"])
-        if one.name in RECORD_KINDS and held_phase < one.fields["after_phase"] <= ended_phase:
+        if one.name in RECORD_KINDS and predictor_phase < one.fields["after_phase"] <= ended_phase:
             return cut(part, one.record.offset)
     return part
 
@@ -368,7 +368,7 @@ class Sharing(Protocol):
     def predicts_in_floats(self) -> bool:
         """Whether a replayed prediction may differ by a rounding."""
 
-    def held_phase(self, ended_phase: int) -> int:
+    def predictor_phase(self, ended_phase: int) -> int:
         """The last phase that all sources of predictions have ended; without others it is ``ended_phase``."""
 
     def open_noise(self, home: HomeMachine) -> None:
@@ -557,9 +557,9 @@ class HomeMachine(OwnsJournal, DeclaresFields):
 
     def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
         """See `Machine.ready`: a record waits for the model of a phase that it names."""
-        held_phase = self.sharing.held_phase(self.ended_phase)
+        phase = self.sharing.predictor_phase(self.ended_phase)
         parts = [
-            ready_slice(part, self._decode(part), held_phase, self.ended_phase) if part.topic == "records" else part
+            ready_slice(part, self._decode(part), phase, self.ended_phase) if part.topic == "records" else part
             for part in slices
         ]
         return [part for part in parts if part.high > part.low]
@@ -649,8 +649,8 @@ class HomeMachine(OwnsJournal, DeclaresFields):
             if before:
                 self.restore(before)
                 raise ReplayMismatch(f"{self._record()}: it follows on one that could not be replayed") from None
-            said = f"{self._record()}: the same inputs give another record: another program wrote it"
-            raise HushstreamError(said) from None
+            changed = f"{self._record()}: the same inputs give another record: another program wrote it"
+            raise HushstreamError(changed) from None
         self.chain.append(again)
         self._rotate_to(fields["turned_to"])
         return batch.step(None, fields["turned_to"] != STAYS)
@@ -739,7 +739,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
     ) -> None:
         """Predict one record, answer it again, or refuse it."""
         node = slots.nodes[place]
-        reason = self._id_fault(event_id, user) or self._stranger(node)
+        reason = self._id_fault(event_id, user) or self._node_refusal(node)
         if reason is not None:
             self._refuse(str(reason), one, batch, row)
             return
@@ -754,7 +754,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
 
     def _predict(self, event_id: str, tag: bytes, node: int, slots: Slots, place: int, batch: Batch) -> None:
         features = slots.features(place)
-        predicted, said = (0, b"") if features is None else self.sharing.predict(slots, place)
+        predicted, votes = (0, b"") if features is None else self.sharing.predict(slots, place)
         predicted = self._as_journaled(predicted, batch)
         self.past.put(event_id, Past(tag, predicted))
         batch.note(event_id, predicted, repeated=False)
@@ -765,7 +765,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
             batch.counts[Outcome.ALLOWANCE_SPENT] += 1
             features = None
         # Count each slot when `label_slots` further ones have come.
-        self.pending[event_id] = Slot(node, tag, features, 0, said)
+        self.pending[event_id] = Slot(node, tag, features, 0, votes)
         while len(self.pending) > self.system.config.records.label_slots:
             self._count(*self.pending.popitem(last=False), batch)
 
@@ -775,7 +775,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
             return None
         return id_fault(event_id) or id_fault(user)
 
-    def _stranger(self, node: int) -> PdolRefusal | None:
+    def _node_refusal(self, node: int) -> PdolRefusal | None:
         if node not in self.nodes:
             return PdolRefusal.UNKNOWN_NODE
         return PdolRefusal.ABSENT_NODE if node in self.absent else None
@@ -820,7 +820,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         Its waiting slots are counted as all others. Later records of a node that has left are refused.
         """
         node, present = one.fields["node"], one.fields["present"]
-        if self._stranger(node) is PdolRefusal.UNKNOWN_NODE:
+        if self._node_refusal(node) is PdolRefusal.UNKNOWN_NODE:
             self._refuse(PdolRefusal.UNKNOWN_NODE, one, batch)
             return
         self.absent = self.absent - {node} if present else self.absent | {node}
@@ -853,7 +853,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         tag = self._tag(one.fields["user"])
         for event_id, slot in self.pending.items():
             if slot.user == tag:
-                self.pending[event_id] = slot._replace(features=None, said=b"")
+                self.pending[event_id] = slot._replace(features=None, votes=b"")
         batch.counts[Outcome.FORGOTTEN] += 1
 
     # Slots that are counted, and what leaves.
