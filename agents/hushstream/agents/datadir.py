@@ -1,4 +1,4 @@
-"""The folder of a process's state: refuses a full disk, and a folder that another process uses, at the start."""
+"""Checks the folder of a process's state at its start: refuses a full disk, and a folder that another process uses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from hushstream.agents.errors import WorkerError
 
 PROBE_BYTES = 1024 * 1024
-"""A worker's first snapshots are smaller than this."""
+"""Size of the probe file; a worker's first snapshots are smaller."""
 
 
 class DatadirUnusable(WorkerError):
@@ -65,7 +65,7 @@ def kept_alone(folder: Path, process: str) -> Iterator[None]:
 
 
 def owners_alone(path: str, flags: int) -> int:
-    """Open a file, as an opener for `open`, so that only its owner may read and write it."""
+    """Open a file so that only its owner may read and write it; this is an opener for `open`."""
     return os.open(path, flags, 0o600)
 
 

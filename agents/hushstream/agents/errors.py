@@ -117,7 +117,7 @@ def other_records(command: Command, source: tuple[str, int], folded: int) -> Top
 
 
 def _made_again(command: Command, source: tuple[str, int], folded: int) -> str:
-    """Tell an operator what to do about an input topic that was deleted and created again."""
+    """Say what an operator can do about an input topic that was deleted and created again."""
     resume = command(f"topics resume {source[0]} --partition {source[1]} --at {folded} --write")
     return (
         f"Bring the topic back; or, if it was deleted and made again, let its offsets go on from there: `{resume}`, "

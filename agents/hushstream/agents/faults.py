@@ -29,7 +29,7 @@ _EXPECTED = {
     "tuple": "a list",
     "list": "a list",
 }
-"""By the beginning of pydantic's names of faults."""
+"""What was expected, by the beginning of pydantic's name for the fault."""
 
 
 class Fault(NamedTuple):
@@ -65,7 +65,8 @@ def faults_of(check: Callable[[Any], Any], language: Language, values: Any) -> t
     while fresh := [one for one in _faults(check, language, rest) if not _is_known(one.key, left_out, found)]:
         found |= {one.key: one for one in fresh if not _follows(one.key, left_out)}
         keys = [key for one in fresh for key in (language.beside(one.key) if one.unsure else [one.key])]
-        # A missing value cannot be left out; the loop then goes on with the other faults of this round.
+        # A missing value cannot be left out. If nothing could be left out in this round, there is nothing more to
+        # check.
         gone = [key for key in keys if _leave_out(rest, key)]
         if not gone:
             break
@@ -121,7 +122,7 @@ def _of_pydantic(language: Language, found: Mapping[str, Any]) -> Fault:
 
 
 def _in_its_place(language: Language, key: tuple[str, ...]) -> str:
-    """The key that was probably meant by an unknown one: a similar name, or the same name in another section."""
+    """Name the keys that were probably meant by an unknown one: similar names, or the same name in another section."""
     known, above = {one.key for one in language.keys}, _without_places(key[:-1])
     beside = {path[len(above)] for path in map(_without_places, known) if path[: len(above)] == above != path}
     near = get_close_matches(key[-1], sorted(beside), n=1)

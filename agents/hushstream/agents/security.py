@@ -170,7 +170,7 @@ class Cluster:
         return [part.strip() for part in self.bootstrap.split(",") if part.strip()]
 
     def client_options(self) -> dict[str, Any]:
-        """Keyword arguments that every aiokafka client shares.
+        """Keyword arguments for every aiokafka client.
 
         Raises:
             PlaintextRefused: see `require_encryption`.

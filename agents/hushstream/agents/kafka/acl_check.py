@@ -1,4 +1,4 @@
-"""Asks the broker for our rights before any work begins, so that no write is denied in the middle of it."""
+"""Asks the broker for our rights before any work begins, so that no write is denied in the middle of the work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounds how long the stream client may take to end, once a worker has handed everything over.
+"""Bounds how long the stream client may take to end, after a worker has saved and committed everything.
 
 uvloop waits half a minute for a broker to answer the end of a TLS connection, and Apache Kafka sometimes does not
 answer. Faust's services wait without limit for tasks that they cancel once, and for their fetch thread while they hold

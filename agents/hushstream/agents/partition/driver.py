@@ -39,7 +39,7 @@ from hushstream.privacy.ledger import Exhausted
 logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 5.0
-"""How often an owner asks for the end of its journal, and so notices that somebody else has written there."""
+"""How often an owner asks for the end of its journal, to notice that somebody else has written there."""
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class PartitionDriver:
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
         self._leaving_until: float | None = None
-        """The time until which the last state may be published; None while the worker is not ending."""
+        """The deadline for publishing the last state; None while the worker is not ending."""
         self._failed = False
         self._background_snapshots = BackgroundSnapshots(
             recovered, self._settings.snapshot_interval_seconds, self._save, lambda: self._closing, self._clock
@@ -106,7 +106,7 @@ class PartitionDriver:
         self._committed: tuple[Mapping[TopicPartition, int], int] | None = None
         self._refused: Exhausted | None = None
         self._appended: deque[float] = deque()
-        # Keep an earlier time: a recovery is no save, and a partition whose disk refuses writes recovers repeatedly.
+        # Keep an earlier time: a recovery saves nothing, and a partition whose disk refuses writes recovers repeatedly.
         tools.saved.setdefault(partition, self._clock())
         self._looked = -_LOOK_SECONDS
 
@@ -490,7 +490,7 @@ acknowledgement was then 25 ms instead of 13."""
 
 
 async def within(event: asyncio.Event, deadline: float, clock: Callable[[], float]) -> bool:
-    """Wait for an event until a deadline of this clock; whether the event happened."""
+    """Wait for an event until a deadline of this clock; returns whether the event happened."""
     try:
         await asyncio.wait_for(event.wait(), max(0.0, deadline - clock()))
     except TimeoutError:

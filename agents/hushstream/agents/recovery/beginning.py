@@ -53,7 +53,7 @@ class Beginning:
     states: PublishedStates | None
     _unread: dict[int, list[str]] = field(default_factory=dict)
     _of_no_use: set[bytes] = field(default_factory=set)
-    """The names of publications that cannot be used, as another release wrote them in another form."""
+    """The names of publications that cannot be used, because another release wrote them in another form."""
 
     async def keeps(self, cached: RecoveredMachine, reader: LogReader) -> bool:
         """Whether recovery may go on from a machine that was kept in memory, with the journal as it is now."""
@@ -85,8 +85,8 @@ class Beginning:
         """
         machine = self.make_machine(partition)
         journal = machine.journal
-        # Read the file once only: another owner may save until this one folds, and the loaded state must not be used
-        # with that owner's users.
+        # Open the users' file only once. Until this worker folds, another owner may still save a snapshot; the loaded
+        # state must not be used with the users of that snapshot.
         users = await asyncio.to_thread(self.snapshots.users, partition) if spilling(machine) is not None else None
         local, newest = self.snapshots.load(partition), await self._newest(partition, reader)
         first = (await reader.first_offsets([journal]))[journal]
@@ -116,7 +116,7 @@ class Beginning:
         return await self._restored(start, reader, standing, local, brought)
 
     def unread(self, partition: int) -> str:
-        """Say, for an error message, which states there are besides the one that a machine began with."""
+        """Say, for an error message, which published states exist besides the one that a machine began with."""
         if self.states is None:
             return "states are published nowhere"
         found = self._unread.get(partition)
@@ -227,7 +227,7 @@ class Beginning:
     async def _require_rebuilding(
         self, start: RecoveredMachine, reader: LogReader, standing: Standing, state: Snapshot | Head, where: str
     ) -> None:
-        """Check that a state which the journal does not lead to may be given up; otherwise refuse the partition.
+        """Check that a state which does not belong to the journal may be given up; otherwise refuse the partition.
 
         Raises:
             JournalTruncated: the journal's first records are deleted, so the state cannot be computed again.
@@ -252,7 +252,8 @@ class Beginning:
         found = await reach(reader, start.machine, 0, 1)
         accepted = self.marks.require(standing, journal[1], start.journal, found)
         if found < state.sequence and not accepted and standing.accepted_at(start.journal) is None:
-            # Nothing was released from the lost records, but users may have been answered: an operator has to know.
+            # Nothing was released from the lost records, but they may have answered users: an operator has to know
+            # that.
             raise TopicsReplaced(
                 f"{place}: the journal ends with record {found}, but the snapshot in {where} stands on "
                 f"record {state.sequence}; the topics were wiped or replaced, or are an older copy; {IF_INTENDED}"

@@ -1,7 +1,7 @@
 """Keeps release marks on a worker's own disk, beside those in the zone's topic (`hushstream.agents.recovery.marks`).
 
 A mark's file is on disk before anything that it covers is sent. Each higher mark is a new file; lower ones are deleted
-afterwards, and the highest counts. So an owner that was suspended cannot lower what the next owner noted, and nobody
+afterwards, and the highest counts. So an owner that was suspended cannot lower the mark of the next owner, and no owner
 waits for a suspended one. Files lie in the data directory unless the settings name another folder. Another folder is
 better: a backup of the data then brings back no old mark, and a lost topic of marks is noticed.
 """

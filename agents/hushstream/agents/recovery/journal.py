@@ -47,7 +47,7 @@ class JournalWriter:
         read_tail: Callable[[int], Awaitable[list[tuple[int, bytes]]]],
         sequence_of: Callable[[bytes], int | None],
     ) -> None:
-        """Start after the last record that was read.
+        """Begin to append after the last record that was read.
 
         Args:
             sender: sends the records.

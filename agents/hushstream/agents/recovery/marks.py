@@ -130,7 +130,7 @@ class ReleaseMarks:
         """Refuse a journal that is behind its marks, unless an operator has accepted this very refusal.
 
         Returns:
-            Whether the journal was accepted only because of an operator's word.
+            Whether the journal was accepted only because an operator has accepted the loss.
 
         Raises:
             OlderThanPaid: the journal is refused; says why, and what an operator can do.
@@ -149,7 +149,7 @@ class ReleaseMarks:
         )
 
     async def begin(self, partition: int, standing: Standing, journal: str, sequence: int, accepted: bool) -> int:
-        """Prepare to raise the marks of a journal; writes a mark if it has none, or was accepted against its marks.
+        """Prepare to raise a journal's marks. Write a mark if it has none, or was accepted against its marks.
 
         Args:
             partition: the home partition.
@@ -301,7 +301,7 @@ async def read_marks(place: TopicPartition, reader: LogReader, seal: MarkSeal, r
     losses = [(offset, f"offset {offset}: {why}, under the key of a mark") for offset, _, why in unread.values()]
     if first > 0:
         losses.append((-1, f"expected every mark from offset 0 on, the log begins at {first}: marks were deleted"))
-    # Only an operator's word in the newest generation was given with knowledge of all marks.
+    # An operator has seen all marks only if the acceptance is in the newest generation.
     newest = max((mark.generation for mark in found.values()), default=0)
     open_losses = [why for offset, why in sorted(losses) if accepted[0] < newest or offset > accepted[1]]
     passed += [(offset, size) for offset, size, _ in unread.values()]

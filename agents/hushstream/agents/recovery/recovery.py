@@ -80,7 +80,7 @@ class Recovery:
     beginning: Beginning = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make the `Beginning` with the same tools."""
+        """Make a `Beginning` that uses the same objects."""
         tools = (self.settings, self.make_machine, self.sender, self.snapshots, self.marks, self.states)
         object.__setattr__(self, "beginning", Beginning(*tools))
         object.__setattr__(self, "losses", Losses(self.settings, self.make_machine, self.sender, self._publish))
@@ -128,7 +128,8 @@ class Recovery:
             await self._send(recovered, unsent)
             recovered.released = recovered.sequence
             for models in readers_of(recovered.machine):
-                # The time is no part of the state, and the model's record is not read again after a restart.
+                # The state does not hold when the model was published, and a restart does not read the model's record
+                # again.
                 models.published_ms = models.published_ms or await published_ms(reader, models)
         return recovered
 
@@ -177,7 +178,7 @@ class Recovery:
         return unsent
 
     async def _in_order(self, recovered: RecoveredMachine, standing: Standing, whole: int) -> bool:
-        """Whether no mark refuses a journal that is not completely read yet, and goes up to record ``whole``."""
+        """Whether the marks accept a journal that is not completely read yet, and that goes up to record ``whole``."""
         if self.marks is None:
             return True
         journal = recovered.journal
@@ -194,7 +195,7 @@ class Recovery:
         lost: list[TopicPartition] = []
         refused: list[str] = []
         for source in positions:
-            # Never enter a chain of models in its middle: all later versions would be skipped for ever.
+            # Never begin in the middle of a chain of models: the reader would skip all later versions for ever.
             needed = source in machine.inputs or source[0] in self.followed
             if needed and positions[source] < firsts[source]:
                 try:
@@ -240,7 +241,7 @@ class Recovery:
         )
 
     async def _publish(self, recovered: RecoveredMachine) -> None:
-        """Save and publish the machine's current state, unless that was done.
+        """Save and publish the machine's current state, unless that was done, or outputs of its records may be unsent.
 
         Raises:
             DiskRefused: the state could not be written to disk.

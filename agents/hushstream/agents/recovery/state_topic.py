@@ -4,10 +4,10 @@ A snapshot is on one worker's disk and does not move with the partition. Inputs,
 again, are deleted after days. So a copy of the snapshot goes to the topic ``state-<role>`` at intervals, and the
 worker's disk is a cache of it (`hushstream.engine.state.published` explains the form, and why it is safe).
 
-A state is published with a snapshot, but so rarely that the publications of a partition take at most
-`bytes_per_second` on average. It is published once a day in any case, so that no slot of the topic keeps the state of
-an erased user. A worker that ends publishes its last state at any rate: the next owner may start after the inputs that
-it would need with an older state are deleted.
+A state is published with a snapshot, but so rarely that the publications of a partition take at most `bytes_per_second`
+on average. It is published once a day in any case, so that no slot of the topic keeps the state of an erased user. A
+worker that ends publishes its last state, whatever that costs. With an older state the next owner would need older
+inputs, and it may start after these are deleted.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from hushstream.schemas.errors import HushstreamError
 logger = logging.getLogger(__name__)
 
 REFRESH_SECONDS = 24 * 60 * 60.0
-"""How old the newest publication of a partition may become while a worker owns it, even if nothing has changed."""
+"""How old a partition's newest publication may become while a worker owns it, even if the state has not changed."""
 
 _BURST = 16
 """A publication is sent at this many times the average rate; pauses between its parts leave room for the journal."""
@@ -149,7 +149,7 @@ class PublishedStates:
             high, count = low, min(_READ_AT_ONCE, 2 * count)
 
     def disregard(self, partition: int) -> None:
-        """Note that the newest publication cannot be used, so that the next state is published in any case."""
+        """Note that the newest publication cannot be used, so that the next state is published whatever it costs."""
         self._last[partition].place = None
 
     async def fetch(self, partition: int, found: Found, reader: LogReader) -> str:

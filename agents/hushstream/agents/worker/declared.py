@@ -1,4 +1,4 @@
-"""Compares topic settings on the broker with their declaration: a worker refuses or warns of a difference."""
+"""Compares topic settings on the broker with their declaration: a worker refuses a difference, or warns of it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Kept:
 
     @classmethod
     def of(cls, name: str, copies: int, settings: Mapping[str, str]) -> Kept:
-        """Read the topic's settings; without ``min.insync.replicas`` among them one replica is enough."""
+        """Read the topic's settings; if ``min.insync.replicas`` is not among them, one replica is enough."""
         return cls(name, copies, int(settings.get(MIN_IN_SYNC, "1")))
 
 

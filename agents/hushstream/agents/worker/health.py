@@ -31,7 +31,7 @@ _OUTAGE_SECONDS = 10.0
 
 
 class Contact:
-    """Tells when the brokers last answered this worker's consumer."""
+    """Knows when the brokers last answered this worker's consumer."""
 
     def __init__(self, app: Any) -> None:
         """Watch the app's consumer, once it has started."""
@@ -144,7 +144,7 @@ class Health:
         self._say(fetched)
 
     def outside(self, seconds: float) -> None:
-        """Set the gauges of a worker that has been out of its group for this time: it fetches and saves nothing."""
+        """Set the gauges of a worker outside its group, which fetches nothing; its last save was ``seconds`` ago."""
         self._metrics.health(
             fetch_age_seconds=0.0, group_heartbeat_age_seconds=0.0, append_wait_seconds=0.0,
             snapshot_age_seconds=_stepped(seconds), state_disk_free_ratio=_free(self._datadir),

@@ -1,4 +1,4 @@
-"""The home partitions that a worker owns: started when they are assigned, stopped when revoked."""
+"""Runs a worker's home partitions: starts them when they are assigned, and stops them when they are revoked."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ _STOPS_ONE = (PartitionError, ReplayMismatch, NewerJournal)
 _RELOAD_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
 _COMMIT_TIMEOUT_SECONDS = 5.0
 _FORGOTTEN = 6
-"""A refusal of the disk is forgotten after this many times `WorkerSettings.let_go_seconds`: longer than any pause
-between two attempts to write."""
+"""A refusal of the disk no longer counts after this many times `WorkerSettings.let_go_seconds`. That is longer than any
+pause between two attempts to write."""
 
 _DRAIN_SHARE = 0.4
-"""Share of the session timeout that giving partitions up may take, so that we still own them at its end."""
+"""Share of the session timeout that giving up partitions may take, so that this worker still owns them at the end."""
 
 
 class Homes:
@@ -205,7 +205,10 @@ class Homes:
         self._judge(partitions, found)
 
     def _judge(self, partitions: list[int], found: Sequence[BaseException | None]) -> None:
-        """Act on the outcome of each recovery: an error that left Faust's signal handler would end the app silently."""
+        """Act on the outcome of each recovery.
+
+        No error may leave this method: in Faust's signal handler it would end the app silently.
+        """
         for partition, error in zip(partitions, found, strict=True):
             if isinstance(error, _STOPS_ONE):
                 self._stop_partition(partition, error)

@@ -41,7 +41,7 @@ _SEATS, _SUFFIX = "members", ".member"
 
 
 class Seat:
-    """This process's place in its group, and those of the others that share the data directory."""
+    """This process's place in its group, and the places of other processes that share the data directory."""
 
     def __init__(self, datadir: Path, group: str) -> None:
         """Name the folder of the files; nothing is written yet.

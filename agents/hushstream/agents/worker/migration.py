@@ -1,4 +1,4 @@
-"""Rewrites a ``deployment.yaml`` to the current names of keys; comments and the texts of values stay.
+"""Rewrites a ``deployment.yaml`` to the current names of keys; comments and values stay as they are written.
 
 Only names and places of keys change, so the configuration and its digest stay the same.
 """
@@ -48,7 +48,7 @@ class Migration:
         return {"renamed": dict(self.renamed), "prepared": self.prepared, **digests}
 
     def as_text(self) -> str:
-        """Whole lines."""
+        """The result as lines of text."""
         what = "the deployment" if self.prepared else "the configuration"
         digests = f"digest of {what} before {self.before.hex()}, after {self.after.hex()}"
         if not self.renamed:

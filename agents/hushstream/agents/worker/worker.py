@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 _WATCH_SECONDS = 0.2
 _GAUGE_SECONDS = 1.0
 _OUTLOOK_IDLE = 20.0
-"""After a forecast the loop pauses for this many times as long as the forecast took."""
+"""After a forecast, its loop pauses for this many times as long as the forecast took."""
 _TOPICS_SECONDS = 10.0
 """How often a worker checks that its topics still exist."""
 _ROOM_SECONDS = 2.0
@@ -127,7 +127,7 @@ class RoleWorker:
 
     @property
     def starting(self) -> bool:
-        """Whether the worker has not yet begun to join its group."""
+        """Whether the worker still prepares, and has not begun to join its group."""
         return self._app is None
 
     def request_stop(self) -> None:
@@ -172,8 +172,8 @@ class RoleWorker:
     async def _tell(self, reason: BaseException) -> None:
         """Keep serving metrics for a while, so that Prometheus reads why the worker ends.
 
-        A worker that ends at once mostly ends between two scrapes, and nobody learns the reason. If a restart helps
-        against the error, the worker does not stay.
+        Most workers that end at once end between two scrapes, so that nobody would learn the reason. If a restart helps
+        against the error, the worker ends at once.
         """
         code, settings = code_of(reason), self._settings
         if self._asked or settings.metrics_port is None or code not in (*STOP_REASONS, *EXIT_REASONS):
@@ -320,7 +320,10 @@ class RoleWorker:
         await watch_seats(self._seat, partial(let_go, self._settings.cluster, self._settings.group))
 
     async def _watch_topics(self) -> None:
-        """End the worker if a topic was deleted: its fetches and sends fail only as they do when no broker answers."""
+        """End the worker if a topic was deleted.
+
+        Its fetches and sends alone cannot tell this from a broker that does not answer.
+        """
         missing = ""
         while True:
             await asyncio.sleep(_TOPICS_SECONDS)
@@ -452,7 +455,7 @@ async def _run_until_signal(
 
 
 def quiet_libraries() -> None:
-    """Silence the libraries' logs about life cycle and retries: we log what an operator needs."""
+    """Silence the libraries' logs about life cycles and retries: our own logs say what an operator needs."""
     for name in ("faust", "mode", "aiokafka", "kafka"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
