@@ -43,7 +43,7 @@ def check_datadir(folder: Path) -> None:
 
 
 @contextmanager
-def kept_alone(folder: Path, process: str) -> Iterator[None]:
+def locked_folder(folder: Path, process: str) -> Iterator[None]:
     """Lock a folder for this process, until the context is left or the process ends.
 
     Args:
@@ -53,7 +53,7 @@ def kept_alone(folder: Path, process: str) -> Iterator[None]:
     Raises:
         DatadirUnusable: another process has locked the folder.
     """
-    with open(folder / ".lock", "w", encoding="utf-8", opener=owners_alone) as file:
+    with open(folder / ".lock", "w", encoding="utf-8", opener=owner_only) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -64,7 +64,7 @@ def kept_alone(folder: Path, process: str) -> Iterator[None]:
         yield
 
 
-def owners_alone(path: str, flags: int) -> int:
+def owner_only(path: str, flags: int) -> int:
     """Open a file so that only its owner may read and write it; this is an opener for `open`."""
     return os.open(path, flags, 0o600)
 

@@ -31,7 +31,7 @@ def wait_for_ever(failure: BaseException | None) -> AbstractContextManager[None]
 
 
 @contextmanager
-def or_exit(failure: BaseException | None) -> Iterator[None]:
+def exit_if_late(failure: BaseException | None) -> Iterator[None]:
     """End this process if the block takes longer than `END_SECONDS`.
 
     A thread of its own does that, because the event loop may hang. Nothing is lost: everything was saved before.
@@ -61,4 +61,4 @@ def _exit(failure: BaseException | None) -> None:
     os._exit(0 if failure is None else 1)
 
 
-__all__ = ["END_SECONDS", "EndInTime", "or_exit", "wait_for_ever"]
+__all__ = ["END_SECONDS", "EndInTime", "exit_if_late", "wait_for_ever"]

@@ -142,7 +142,7 @@ class PartitionDriver:
         await within(self._background_snapshots.idle, deadline, self._clock)
         await self._cancel()
         if snapshot and self._tools.states is not None:
-            self._tools.states.left(self.partition, self._place)
+            self._tools.states.warn_if_unpublished(self.partition, self._place)
         if self._failed:
             return None
         self._recovered.sequence = self._sequence
@@ -216,7 +216,7 @@ class PartitionDriver:
             return
         for models in readers_of(self._machine):
             for offset, size in models.foreign:
-                self._tools.foreign.met(models.topic, offset, size, "a model")
+                self._tools.foreign.add(models.topic, offset, size, "a model")
         if (now := self._clock()) < self._looked + _LOOK_SECONDS:
             return
         self._looked = now
@@ -224,7 +224,7 @@ class PartitionDriver:
             if (await self._tools.end_offsets([journal]))[journal] <= self._writer.next_offset:
                 return
             read = partial(self._tools.read_journal, journal)
-            self._note_foreign(await self._writer.look(read, lambda: self._sequence + 1))
+            self._note_foreign(await self._writer.read_others(read, lambda: self._sequence + 1))
         except JournalLost as error:
             self._fail(error)
         except (KafkaError, ConnectionError, TimeoutError) as error:
@@ -446,7 +446,7 @@ class PartitionDriver:
         def wanted() -> bool:
             return left is not None or not self._closing
 
-        if states is not None and await states.keep(self.partition, snapshot, wanted, left):
+        if states is not None and await states.publish_if_due(self.partition, snapshot, wanted, left):
             self._tools.observe("published", self.partition, snapshot.sequence)
 
     async def _read_tail(self, offset: int) -> list[tuple[int, bytes]]:

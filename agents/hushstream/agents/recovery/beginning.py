@@ -69,7 +69,7 @@ class Beginning:
         if newest is None:
             return True
         positions = machine.positions()
-        if not await self._stands(newest, cached, reader) or newest.head.sequence > cached.sequence + _FAR_BEHIND:
+        if not await self._fits(newest, cached, reader) or newest.head.sequence > cached.sequence + _FAR_BEHIND:
             return False
         if newest.head.place <= (cached.sequence, sum(positions.values())):
             return True
@@ -102,8 +102,8 @@ class Beginning:
         machine = self.make_machine.of_journal(partition, genesis, resumed=known is not None)
         machine.start(genesis)
         start = RecoveredMachine(machine, genesis, 0, behind, record_digest(genesis))
-        brought = await self._bring(start, reader, standing, local)
-        if brought is not None:
+        fetched = await self._cache_newest(start, reader, standing, local)
+        if fetched is not None:
             local = self.snapshots.load(partition)
         spills = spilling(machine)
         if users is not None and spills is not None:
@@ -113,7 +113,7 @@ class Beginning:
         if local is None:
             return start
         self._check_place(journal, first, genesis, local, _ON_DISK)
-        return await self._restored(start, reader, standing, local, brought)
+        return await self._restored(start, reader, standing, local, fetched)
 
     def unread(self, partition: int) -> str:
         """Say, for an error message, which published states exist besides the one that a machine began with."""
@@ -125,15 +125,15 @@ class Beginning:
         return f"topic {self.states.name} holds states that are of no use: {'; '.join(dict.fromkeys(found))}"
 
     async def _restored(
-        self, start: RecoveredMachine, reader: LogReader, standing: Standing, snapshot: Snapshot, brought: Found | None
+        self, start: RecoveredMachine, reader: LogReader, standing: Standing, snapshot: Snapshot, fetched: Found | None
     ) -> RecoveredMachine:
         machine, partition = start.machine, start.machine.journal[1]
         try:
             machine.restore(snapshot.state)
         except OtherVersion as error:
-            if brought is None:
+            if fetched is None:
                 return await self._without_snapshot(partition, reader, standing, str(error))
-            self._of_no_use.add(brought.publication)
+            self._of_no_use.add(fetched.publication)
             self.snapshots.drop(partition)
             logger.warning("partition %d: topic %s: %s; it is skipped", partition, self._topic, error)
             return await self.begin(partition, reader, standing)
@@ -162,7 +162,7 @@ class Beginning:
                     return found
         return None
 
-    async def _bring(
+    async def _cache_newest(
         self, start: RecoveredMachine, reader: LogReader, standing: Standing, local: Snapshot | None
     ) -> Found | None:
         """Copy the newest published state to this worker's disk, if it is newer than the snapshot there."""
@@ -179,7 +179,7 @@ class Beginning:
                 if found.publication in self._of_no_use:
                     continue
                 self._check_place(journal, first, start.genesis, head, where)
-                if not await self._stands(found, start, reader):
+                if not await self._fits(found, start, reader):
                     await self._require_rebuilding(start, reader, standing, head, where)
                     self.states.disregard(partition)
                     logger.warning("partition %d: %s: %s; it is skipped", partition, where, self._lost(journal))
@@ -199,7 +199,7 @@ class Beginning:
             logger.warning("partition %d: %s: a state was skipped: %s", partition, where, why)
         return None
 
-    async def _stands(self, found: Found, start: RecoveredMachine, reader: LogReader) -> bool:
+    async def _fits(self, found: Found, start: RecoveredMachine, reader: LogReader) -> bool:
         """Whether a published state belongs to the journal as it is now."""
         head = found.head
         if head.genesis != start.genesis:

@@ -36,9 +36,9 @@ class ForeignRecords:
     def in_journal(self, journal: TopicPartition, offset: int, value: bytes) -> None:
         """Count a record of a journal that is not in its chain, unless it is an operator's note."""
         if not self.is_note(journal[1], value):
-            self.met(journal, offset, len(value), "a journal record")
+            self.add(journal, offset, len(value), "a journal record")
 
-    def met(self, place: TopicPartition, offset: int, size: int, why: str) -> None:
+    def add(self, place: TopicPartition, offset: int, size: int, why: str) -> None:
         """Count a foreign record. Each recovery reads it again, but it counts only once.
 
         Args:

@@ -217,7 +217,7 @@ class ReleaseMarks:
         """
         read = await read_marks((self.topic, partition), reader, self.seal(partition), self.settings.role)
         for offset, size in read.foreign:
-            self.foreign.met((self.topic, partition), offset, size, "a release mark")
+            self.foreign.add((self.topic, partition), offset, size, "a release mark")
         if read.missing:
             where, role = f"{self.settings.physical(self.topic)}/{partition}", self.settings.role
             rebuild = self.settings.command(f"marks rebuild --role {role}")

@@ -124,7 +124,7 @@ class Recovery:
                 unsent += await self._follow(recovered, reader, mark, standing)
             # 4. Compare with the marks, and only then send: an older copy of the journal would release the same windows
             # again over other data.
-            await self._hold_to_marks(recovered, standing)
+            await self._check_marks(recovered, standing)
             await self._send(recovered, unsent)
             recovered.released = recovered.sequence
             for models in readers_of(recovered.machine):
@@ -133,7 +133,7 @@ class Recovery:
                 models.published_ms = models.published_ms or await published_ms(reader, models)
         return recovered
 
-    async def _hold_to_marks(self, recovered: RecoveredMachine, standing: Standing) -> None:
+    async def _check_marks(self, recovered: RecoveredMachine, standing: Standing) -> None:
         """Refuse a journal that is behind its marks; otherwise begin to write its marks."""
         if self.marks is None:
             return
@@ -169,7 +169,7 @@ class Recovery:
                         whole = whole or await reach(
                             reader, recovered.machine, recovered.sequence, recovered.journal_offset
                         )
-                        if await self._in_order(recovered, standing, whole):
+                        if await self._marks_accept(recovered, standing, whole):
                             await self._send(recovered, unsent)
                 await asyncio.sleep(0)
             place = stop
@@ -177,7 +177,7 @@ class Recovery:
         self._check_owner()
         return unsent
 
-    async def _in_order(self, recovered: RecoveredMachine, standing: Standing, whole: int) -> bool:
+    async def _marks_accept(self, recovered: RecoveredMachine, standing: Standing, whole: int) -> bool:
         """Whether the marks accept a journal that is not completely read yet, and that goes up to record ``whole``."""
         if self.marks is None:
             return True

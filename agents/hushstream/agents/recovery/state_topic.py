@@ -139,7 +139,7 @@ class PublishedStates:
             for record in reversed(await reader.read(place, low, high)):
                 found = _opened(seal, record, ignored)
                 if found is None and record.value:
-                    self.foreign.met(place, record.offset, len(record.value), ignored[-1])
+                    self.foreign.add(place, record.offset, len(record.value), ignored[-1])
                 if isinstance(found, Found):
                     _note(last, found, self.clock())
                     yield found
@@ -182,7 +182,7 @@ class PublishedStates:
                     part = seal.unpack(record.value) if record.value else None
                 except StateUnreadable as error:
                     # The head says whether all parts are there, and belong together.
-                    self.foreign.met(place, record.offset, len(record.value), str(error))
+                    self.foreign.add(place, record.offset, len(record.value), str(error))
                     continue
                 if part is not None:
                     file.write(gathered.take(part))
@@ -213,7 +213,7 @@ class PublishedStates:
         least = max(settings.snapshot_interval_seconds, last.size / settings.state_bytes_per_second)
         return place[1] > 0 and age >= least
 
-    def left(self, partition: int, place: tuple[int, int]) -> None:
+    def warn_if_unpublished(self, partition: int, place: tuple[int, int]) -> None:
         """Log a warning if the worker has ended without publishing its newest state."""
         if self.due(partition, place, last_one=True):
             logger.warning(
@@ -224,7 +224,7 @@ class PublishedStates:
                 partition, self.name,
             )  # fmt: skip
 
-    async def keep(
+    async def publish_if_due(
         self, partition: int, snapshot: Snapshot, wanted: Callable[[], bool], seconds_left: float | None = None
     ) -> bool:
         """Publish the snapshot that was just saved, if that is due; after a failure a later snapshot is published.
