@@ -261,7 +261,7 @@ async def test_a_journal_without_its_beginning_goes_on_from_a_state_with_the_sam
     assert [record for record in await partition.records(JOURNAL) if record[0] < 5] == journal[3:]
     assert (await partition.worker("c").take_up()).recovered.sequence == 5
     await partition.delete(JOURNAL[0], before=4)
-    gone = r"begins at offset 4, and holds no record 3 as the snapshot in topic p\d+\.state-counting ends with"
+    gone = r"begins at offset 4, and does not hold record 3, with which the snapshot in topic p\d+\.state-counting ends"
     with pytest.raises(JournalTruncated, match=gone):
         await partition.worker("d").take_up()
 

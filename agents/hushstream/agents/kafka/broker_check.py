@@ -69,7 +69,7 @@ async def check_version(cluster: Cluster, timeout_seconds: float) -> None:
             theirs = f"versions {low} to {high}" if low <= high else "no version"
             raise BrokerVersionWrong(
                 f"broker {cluster.bootstrap}: expected {request.__name__} in one of the versions {min(ours)} to "
-                f"{max(ours)}, it takes {theirs}; run Apache Kafka 4 (4.3 is tested), or a hushstream of its time"
+                f"{max(ours)}, it accepts {theirs}; run Apache Kafka 4 (4.3 is tested), or an older hushstream"
             )
 
 

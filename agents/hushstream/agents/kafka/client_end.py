@@ -50,7 +50,7 @@ def exit_if_late(failure: BaseException | None) -> Iterator[None]:
 
 def _exit(failure: BaseException | None) -> None:
     logger.warning(
-        "the stream client has not ended within %g s: everything is handed over, ending without it", END_SECONDS
+        "the stream client has not ended within %g s: everything is saved and committed, ending without it", END_SECONDS
     )
     if failure is not None:
         print(f"hushstream worker: {failure}", file=sys.stderr)

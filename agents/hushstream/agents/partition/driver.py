@@ -273,7 +273,7 @@ class PartitionDriver:
                     await self._arrived.wait()
         except (KafkaError, ConnectionError, TimeoutError) as error:
             logger.warning(
-                "partition %d: begins before all published records are here (%s)", self.partition, type(error).__name__
+                "partition %d: begins before all published records arrived (%s)", self.partition, type(error).__name__
             )
 
     async def _fold_once(self) -> bool:

@@ -78,7 +78,7 @@ class NamedWait:
         self._waits.ends_at(arrived, end)
         self._metrics.waited_in_vain()
         self._limited_log.warning(
-            "partition %d: a record names a record of %s that does not exist; after %g s it is refused, with all other "
-            "records that do so by now", partition, topic, self._seconds,
+            "partition %d: a record names a record of %s that does not exist; after %g s it is refused, and so are all "
+            "other waiting records that name missing ones", partition, topic, self._seconds,
         )  # fmt: skip
         return True

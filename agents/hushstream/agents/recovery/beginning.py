@@ -240,8 +240,8 @@ class Beginning:
         first = (await reader.first_offsets([journal]))[journal]
         if first > 0:
             raise JournalTruncated(
-                f"{place}: the journal begins at offset {first}, and holds no record {state.sequence} as the "
-                f"snapshot in {where} ends with; bring the journal, or the data directory of the last owner"
+                f"{place}: the journal begins at offset {first}, and does not hold record {state.sequence}, with "
+                f"which the snapshot in {where} ends; bring the journal, or the data directory of the last owner"
             )
         if self.marks is None:
             raise TopicsReplaced(
@@ -255,7 +255,7 @@ class Beginning:
             # Nothing was released from the lost records, but they may have answered users: an operator has to know
             # that.
             raise TopicsReplaced(
-                f"{place}: the journal ends with record {found}, but the snapshot in {where} stands on "
+                f"{place}: the journal ends with record {found}, but the snapshot in {where} ends with "
                 f"record {state.sequence}; the topics were wiped or replaced, or are an older copy; {IF_INTENDED}"
             )
 
@@ -293,7 +293,7 @@ class Beginning:
 
     @staticmethod
     def _lost(journal: tuple[str, int]) -> str:
-        return f"expected a state that stands on {journal[0]}/{journal[1]} as it is, got one of a lost branch"
+        return f"expected a state that belongs to {journal[0]}/{journal[1]} as it is, got one of a lost branch"
 
     @property
     def _topic(self) -> str:

@@ -52,10 +52,10 @@ from hushstream.schemas.topics import PartitionRule, Topic
 logger = logging.getLogger(__name__)
 
 _PRICE = (
-    "what was released from the lost records stands, and may be in no ledger any more; whoever it was about pays once "
-    "more for what follows (one more epsilon, one more allowance): this role's ledger charges every life that marks "
-    "know of and one more; a role that counts what this one sends again under other names charges nothing for it, so "
-    "there each such word lets the whole budget be spent once more"
+    "releases made from the lost records remain, perhaps without a charge in any ledger; whoever they were about pays "
+    "once more for later ones (one more epsilon, one more allowance): this role's ledger charges every incarnation "
+    "that marks know of, and one more; a role that counts this role's records again under other names charges nothing "
+    "for them, so there each accepted loss lets the whole budget be spent once more"
 )
 """What it costs to accept a refused journal, for the message."""
 _READ_AT_ONCE = 4096
@@ -144,7 +144,7 @@ class ReleaseMarks:
         where = f"topic {self.settings.physical(self.topic)}, folder {self.files.folder}"
         raise OlderThanPaid(
             f"partition {partition}: the journal is refused: {suspicion} (marks: {where}). Bring the newer topics "
-            f"back, all of one moment; or begin a deployment under another name, and count what both cost together. "
+            f"back, all of one moment; or begin a deployment under another name, and add up the costs of both. "
             f"To go on with what is here, start this worker with --accept-loss {word}: {_PRICE}"
         )
 

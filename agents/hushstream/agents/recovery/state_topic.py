@@ -218,9 +218,9 @@ class PublishedStates:
         if self.due(partition, place, last_one=True):
             logger.warning(
                 "partition %d: the worker ended before its newest state was published to %s, as the machine or the "
-                "broker was too slow: whoever takes it up elsewhere replays from the state before, for which inputs "
-                "must still be kept (`inputs_deleted` otherwise). Start a worker on this state folder before they are "
-                "deleted; a larger --session-timeout gives the end more time",
+                "broker was too slow: a worker elsewhere has to replay from an older state, and is refused "
+                "(`inputs_deleted`) if inputs after that state are deleted by then. Start a worker on this state "
+                "folder before; a larger --session-timeout leaves more time at the end",
                 partition, self.name,
             )  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Measures a worker's health: when brokers last answered, how long records wait, whether state can still be saved.
 
 These gauges tell an outage from an hour without traffic. Others cannot: a worker that is cut off from its brokers keeps
-its partitions, its lag stands still, and its event loop runs. Ages are rounded down to five seconds, so that they show
+its partitions, its lag stands still, and its event loop runs. Ages are rounded down to steps of 5 s, so that they show
 an outage but not a single batch (of clicks, perhaps).
 """
 
@@ -172,7 +172,7 @@ def _stepped(seconds: float) -> float:
 
 
 def _free(folder: Path) -> float:
-    """The free share of the disk of a folder, or of the nearest existing folder above it, in whole hundredths.
+    """The free share of the disk of a folder, or of the nearest existing folder above it, in steps of 0.01.
 
     It is coarse because the size of the state depends on content, and must not be visible to the byte.
     """

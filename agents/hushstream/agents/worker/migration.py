@@ -52,7 +52,7 @@ class Migration:
         what = "the deployment" if self.prepared else "the configuration"
         digests = f"digest of {what} before {self.before.hex()}, after {self.after.hex()}"
         if not self.renamed:
-            return f"every key is called as it should be; {digests}"
+            return f"every key has its current name; {digests}"
         names = [f"  {old} is now {new}" if new else f"  {old} is gone" for old, new in self.renamed.items()]
         return "\n".join([f"keys with another name or place: {len(names)}; {digests}", *names])
 

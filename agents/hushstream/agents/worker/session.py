@@ -36,14 +36,14 @@ async def with_session(settings: WorkerSettings) -> WorkerSettings:
         return settings
     if asked < KAFKA_LEAST_SECONDS and await _taken(settings, KAFKA_LEAST_SECONDS):
         logger.info(
-            "the broker refuses a session of %g s (group.min.session.timeout.ms): a worker that dies is missed in %g s",
+            "the broker refuses a session of %g s (group.min.session.timeout.ms): a dead worker is noticed after %g s",
             asked,
             KAFKA_LEAST_SECONDS,
         )
         return settings.model_copy(update={"session_timeout_seconds": KAFKA_LEAST_SECONDS})
     raise SessionRefused(
-        f"expected the broker to take a session of {asked:g} s, it does not (group.min.session.timeout.ms and "
-        f"group.max.session.timeout.ms of the broker); say another with --session-timeout"
+        f"expected the broker to accept a session of {asked:g} s, it does not (group.min.session.timeout.ms and "
+        f"group.max.session.timeout.ms of the broker); set another with --session-timeout"
     )
 
 

@@ -333,8 +333,8 @@ class RoleWorker:
                 # Only after two checks: a broker that has just started may not know all topics yet.
                 if missing and missing == before:
                     raise TopicMissing(
-                        f"topic {self._settings.physical(missing)} was deleted while this worker ran; nothing that was "
-                        f"in it comes back by itself: see the runbook, `ExitReason`"
+                        f"topic {self._settings.physical(missing)} was deleted while this worker ran; its records "
+                        f"do not come back by themselves: see the runbook, `ExitReason`"
                     )
 
     async def _gauge_loop(self) -> None:
