@@ -8,7 +8,7 @@ change: a leaf is in ``levels`` nodes, all of its own block, and earlier release
 others chose because of them. So an event costs the same as in one counter (parallel composition over blocks), for any
 number of blocks. The block of a leaf, and the number of leaves of a block, are public.
 
-Nodes are drawn before their leaves are there, as in every such tree, so the same holds after a rollback as there.
+Nodes are drawn before their leaves have come. So what `hushstream.counting.tree` says about rollbacks holds here, too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STATE_VERSION = 1
 _STATE_HEAD = struct.Struct("<BQ")
 _DIGITS_PER_DRAW = 16
 _ERASED = -1
-"""Replaces the leaf count of an erased block, which takes no leaf and is a zero without noise."""
+"""Value in place of an erased block's leaf count. Such a block takes no leaf, and its sum is a zero without noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ class BlockPlan:
         )
 
     def open(self, key: Key, address: NoiseAddress) -> BlockCounters:
-        """Blocks without leaves.
+        """Open the group, without leaves.
 
         Args:
             key: the counter zone's key.
@@ -147,7 +147,7 @@ class BlockCounters:
     """
 
     def __init__(self, plan: BlockPlan, source: CellSource) -> None:
-        """Before the first leaf, on a source of noise."""
+        """Begin before the first leaf, with a source of noise."""
         tree, blocks, dimension = plan.plan, plan.blocks, plan.plan.dimension
         self.plan = plan
         self._source = source
@@ -175,7 +175,7 @@ class BlockCounters:
         """Take a batch. The sum of all rows of one block is one leaf of this block.
 
         Args:
-            blocks: int64 (n,), from 0 to N-1: whose leaf each row is.
+            blocks: int64 (n,), from 0 to N-1: the block of each row.
             leaves: int64 (n, dimension), lattice units, each within the plan's sensitivity.
 
         Raises:
@@ -188,7 +188,7 @@ class BlockCounters:
         if not len(blocks):
             return
         touched, sums = _summed_by_block(blocks, leaves)
-        # Read without a sign, the clock of an erased block is beyond any horizon.
+        # As an unsigned integer, the leaf count of an erased block is beyond any horizon.
         if int(self._clocks[touched].view(np.uint64).max()) >= self.plan.plan.horizon:
             self._require_kept(touched)
             raise HorizonReached(f"blocks: expected at most {self.plan.plan.horizon} leaves of one block, got one more")
@@ -293,7 +293,7 @@ class BlockCounters:
             raise BadLeaves(f"block numbers: expected an int64 array of shape (n,), got {got}")
         if rows is not None and len(blocks) != rows:
             raise BadLeaves(f"block numbers: expected one for each of {rows} leaves, got {len(blocks)}")
-        # Read without a sign, a negative number is a huge one.
+        # As an unsigned integer, a negative number is a huge one.
         if len(blocks) and int(blocks.view(np.uint64).max()) >= self.plan.blocks:
             raise BadLeaves(f"block numbers: expected 0 to {self.plan.blocks - 1}, got one outside")
 
@@ -302,7 +302,7 @@ class BlockCounters:
             raise BadLeaves("blocks: expected leaves of blocks that are kept, got some of an erased one")
 
     def _refresh(self, blocks: NDArray[np.int64]) -> None:
-        """Bring the noise of these blocks (each named once) to their clocks."""
+        """Update the noise of these blocks (each named once) to their leaf counts."""
         ordinary = self._clocks[blocks] + self._shift
         above = ordinary // self._base
         # The levels above the lowest change only once in b leaves of a block: their sum is kept.
@@ -318,7 +318,7 @@ class BlockCounters:
         self._moved[blocks] = False
 
     def _digits(self, level: int, blocks: NDArray[np.int64], index: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Signed node sums of a level, int64 (n, dimension), for the ordinary number at that level of each block."""
+        """Signed node sums of a level, int64 (n, dimension), by the number of each block's digit on this level."""
         place, row = np.divmod(index, self._rows_drawn)
         missing = np.flatnonzero(self._held[level, blocks] != place)
         if missing.size:

@@ -28,7 +28,7 @@ class CompletedCounter(DrawingCounter):
     """Keeps, for each set bit of the number of leaves, the noise of that subtree: no node is drawn twice."""
 
     def __init__(self, plan: Plan, nodes: NodeSource) -> None:
-        """Before the first leaf."""
+        """Begin before the first leaf."""
         super().__init__(plan, nodes)
         self._held: dict[int, NDArray[np.int64]] = {}
 

@@ -30,7 +30,7 @@ class DrawingCounter(Counter):
     """Keeps the history of its leaves. The noise of all leaves that come together is drawn in one request."""
 
     def __init__(self, plan: Plan, nodes: NodeSource) -> None:
-        """Before the first leaf."""
+        """Begin before the first leaf."""
         super().__init__(plan)
         self.nodes = nodes
         self._history = NO_HISTORY

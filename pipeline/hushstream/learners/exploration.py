@@ -5,11 +5,12 @@ many of the numbers 0 to 10^9 - 1 as its weight. One such number is drawn, and t
 probability of the draw. Nothing is rounded after the draw.
 
 * `EpsilonMixture`: with probability ``share`` any eligible arm, else the best one. Of n eligible arms each owns
-  q = floor(share 10^9 / n); the arms with the highest score divide what is left, the first of them by number one more
-  where it does not divide.
+  q = floor(share 10^9 / n). The arms with the highest score divide the rest; if it does not divide evenly, the first
+  of them by number own one more each.
 * `Softmax`: arm a with probability proportional to exp(s_a / temperature). Scores are rounded to 64ths of the
-  temperature below the best one, at most 20 temperatures below; each arm owns one number at least, and the first of
-  the best arms what division leaves over. Weights come of a table of `decimal`, which rounds alike on every machine.
+  temperature below the best one, at most 20 temperatures below. Each arm owns at least one number, and the first of
+  the best arms owns the remainder of the division. Weights come from a table that is computed with `decimal`, which
+  rounds the same way on every machine.
 
 Source: Sutton and Barto 2018, sections 2.2 and 2.8; Horvitz and Thompson 1952 for what propensities are good for.
 """

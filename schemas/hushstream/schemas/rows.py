@@ -23,16 +23,6 @@ class Reject(NamedTuple):
     reason: Reason
 
 
-def mask_bytes(arms: int) -> int:
-    """Length of an eligible mask over this many arms."""
-    return (arms + 7) // 8
-
-
-def full_mask(arms: int) -> bytes:
-    """The eligible mask that allows every arm; readers show it as the empty mask, which means the same."""
-    return ((1 << arms) - 1).to_bytes(mask_bytes(arms), "little")
-
-
 def plain(text: str) -> bool:
     """Whether an id is certainly good, by a cheap test; `id_fault` decides about the others."""
     return 0 < len(text) <= MAX_ID_BYTES and text.isascii()

@@ -36,15 +36,16 @@ SPENDING = record(
 _NO_CHARGE = ChargeKey(-1)
 
 
-class Asked(NamedTuple):
-    """The answer to a request for one release.
+class ChargeResult(NamedTuple):
+    """What came of the attempt to charge one release.
 
     Attributes:
         debit: the debit to the own scope for the journal: the price with the first release of a charge, nothing for the
-            other releases that it covers (or the difference, if each release is charged by itself), and nothing if it
-            was refused.
+            other releases that it covers (or the difference, if each release is charged by itself), and nothing if the
+            budget refused it.
         refused: why nothing may be released; None if it may.
-        opens: whether this is the first answer for the charge; the ledger's topic repeats it, debited or refused.
+        opens: whether this is the first release of the charge; then the ledger's topic gets a copy of the debit, also
+            of a refused one.
     """
 
     debit: Debit
@@ -79,8 +80,8 @@ class Spending:
         """What the deployment scope has spent."""
         return self._ledger.spent(self._life_scope)
 
-    def ask(self, charge_key: ChargeKey) -> Asked:
-        """Debit one release before it is made.
+    def try_charge(self, charge_key: ChargeKey) -> ChargeResult:
+        """Debit one release before it is made, if the budget allows it.
 
         Args:
             charge_key: its charge; never below the last one.
@@ -93,9 +94,9 @@ class Spending:
         self._open(charge_key, own.scope)
         refused = self._ledger.try_debits((own, life))
         if refused is not None:
-            return Asked(replace(own, cost=Cost(0), curve=()), refused, opens)
+            return ChargeResult(replace(own, cost=Cost(0), curve=()), refused, opens)
         self._note_paid(charge_key)
-        return Asked(own, None, opens)
+        return ChargeResult(own, None, opens)
 
     def refusal(self, charge_key: ChargeKey) -> Exhausted | None:
         """Why the next release of a charge would be refused; None if it would not. Changes nothing.

@@ -250,7 +250,7 @@ def k_norm_residue(scale_numerator: int, scale_denominator: int, dimension: int)
 
 @lru_cache(maxsize=64)
 def k_norm_reach(scale_numerator: int, scale_denominator: int, dimension: int) -> int:
-    """No coordinate of a vector is larger in size: the reach of the widest discrete Gaussians.
+    """Largest absolute value of a coordinate of a vector: the reach of the widest discrete Gaussians.
 
     A variance that is a power of four times another has that many powers of two times its reach, so it is enough to
     look at those within a factor of four of the largest.

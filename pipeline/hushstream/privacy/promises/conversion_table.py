@@ -64,7 +64,7 @@ def conversion_rows(promise: Guarantee) -> tuple[ConversionRow, ...]:
 
 
 def conversion_lines(promise: Guarantee, rows: Sequence[ConversionRow]) -> list[str]:
-    """The rows as lines of a table, behind which question they are the price of; one line where there are none."""
+    """The rows as lines of a table, below a line that says which question they price; one line if there are no rows."""
     if not rows:
         return ["None: this mechanism is priced by epsilon and delta together."]
     head = ["covers", "pure epsilon", "rho", *(f"epsilon at {delta}" for delta in DELTAS)]

@@ -176,7 +176,7 @@ def core_phrase(person: Prices, subject: Subject, unit: str, unit_prices: Prices
 
 
 def bars(person: Prices, subject: Subject, unit: str, unit_prices: Prices) -> tuple[Odds, ...]:
-    """The bars of the picture: before; about a person, the larger price first; about one unit where it differs."""
+    """The bars of the picture: before any release; about a person (larger price first); about a unit if it differs."""
     found = [Odds("before anything is released", 0.5), *_pair(person, subject)]
     if unit_prices != person:
         found += _pair(unit_prices, Subject(f"{unit}: which of two it was", f"{unit}: whether it was there at all", ""))
@@ -206,7 +206,7 @@ def even_odds(cost: Cost) -> float:
 
 
 def _weak_clauses(person: Prices, subject: Subject, beyond: str) -> list[str]:
-    """The promise for each question, if one of them is weak; one clause if both are alike."""
+    """The promise for each question, if one of them is weak; one clause if both promises are equally weak."""
     asked = [(person.which, subject.which)]
     if person.took_part is not None:
         asked.append((person.took_part, subject.took_part))

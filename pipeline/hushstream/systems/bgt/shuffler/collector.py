@@ -36,7 +36,7 @@ from hushstream.engine.devices.sealing import ContentOpener
 from hushstream.engine.devices.signing import SigningKeys
 from hushstream.engine.devices.travelling import place_of
 from hushstream.engine.journal.chain import Identity
-from hushstream.engine.noise.spending import Asked
+from hushstream.engine.noise.spending import ChargeResult
 from hushstream.engine.one_input import Gathered, Read
 from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
 from hushstream.engine.records import InputSlice, Output, Step
@@ -302,15 +302,15 @@ class CollectorMachine(ReopeningRole):
         if releases.opens_epoch():
             self.open_noise()
         # 1. Charge: each round is charged for itself.
-        asked = releases.ask(self.charge)
+        charge_result = releases.try_charge(self.charge)
         # 2. Draw. Nothing is known to anybody yet: a crash here repeats the draw from the same address.
-        if collector is not None and asked.refused is None:
+        if collector is not None and charge_result.refused is None:
             release = collector.release(self.naming)
         fields = self._journaled(collector, release)
         self._close_round(number, release is not None)
-        outputs = (*self._released(release), *self._entry(number, asked), *self._passed_on(number))
+        outputs = (*self._released(release), *self._entry(number, charge_result), *self._passed_on(number))
         # 3. Journal: the driver appends this record, and sends the outputs only when it stands.
-        key_rotated = self.released(high, fields, outputs, asked, gathered)
+        key_rotated = self.released(high, fields, outputs, charge_result, gathered)
         self._settle(gathered)
         if key_rotated:
             # Nothing is open.
@@ -355,9 +355,9 @@ class CollectorMachine(ReopeningRole):
         place = self._release_id(release.number), self.releases.epoch.number, self.releases.key.reproducible
         return (Output("releases", 0, self.chain.encode("RatingSums", self.system.release_fields(release, *place))),)
 
-    def _entry(self, number: int, asked: Asked) -> tuple[Output, ...]:
+    def _entry(self, number: int, charge_result: ChargeResult) -> tuple[Output, ...]:
         """The ledger's copy of the round's charge, which is empty if it was refused."""
-        return (self.debited(self._release_id(number), asked),) if asked.opens else ()
+        return (self.debited(self._release_id(number), charge_result),) if charge_result.opens else ()
 
     def _passed_on(self, number: int) -> tuple[Output, ...]:
         """The end of the round, for the server."""

@@ -29,7 +29,7 @@ import numpy as np
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.journal.chain import START, Identity
-from hushstream.engine.noise.spending import Asked
+from hushstream.engine.noise.spending import ChargeResult
 from hushstream.engine.one_input import Gathered, Read
 from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
 from hushstream.engine.records import InputRecord, InputSlice, Output, Step
@@ -207,7 +207,7 @@ class CounterMachine(ReopeningRole):
         if releases.opens_epoch():
             self._redraw()
         # 1. Charge: an epoch has one price.
-        asked = releases.ask()
+        charge_result = releases.try_charge()
         # 2. Draw. Nobody has seen a result yet: after a crash here, the same address gives the same draw.
         rows = Rows.joined(self.pending)
         self._add(rows)
@@ -220,12 +220,12 @@ class CounterMachine(ReopeningRole):
             "parameters": json.dumps(dict(self.noised_sums.parameters), sort_keys=True, separators=(",", ":")),
             "leaves": self.leaves,
         }
-        outputs = self._outputs(rows, asked)
+        outputs = self._outputs(rows, charge_result)
         # 3. Journal: the driver appends this record, and sends the outputs only when it is acknowledged.
-        key_rotated = self.released(high, fields, outputs, asked, gathered)
+        key_rotated = self.released(high, fields, outputs, charge_result, gathered)
         self._settle(gathered)
         if key_rotated:
-            self._rotate(not asked.refused)
+            self._rotate(not charge_result.refused)
 
     def _add(self, rows: Rows) -> None:
         """Add the open step's rows to the sums and to the hash chain."""
@@ -235,19 +235,19 @@ class CounterMachine(ReopeningRole):
         self.noised_sums.add(rows, self._events)
         self.pending = []
 
-    def _outputs(self, rows: Rows, asked: Asked) -> tuple[Output, ...]:
+    def _outputs(self, rows: Rows, charge_result: ChargeResult) -> tuple[Output, ...]:
         place = struct.pack("<qqq", self.partition, self.releases.epoch.number, self.leaf)
         release_id = self.releases.key.digest("release-id", self.releases.nonce, place)
-        if asked.refused:
-            return self._entry(release_id, asked)
+        if charge_result.refused:
+            return self._entry(release_id, charge_result)
         release = self.system.release_record(
             self.noised_sums, rows, release_id, self.leaf, self.releases.epoch.number, self.releases.key.reproducible
         )
-        return (Output("releases", 0, self.chain.encode("Release", release)), *self._entry(release_id, asked))
+        return (Output("releases", 0, self.chain.encode("Release", release)), *self._entry(release_id, charge_result))
 
-    def _entry(self, release_id: bytes, asked: Asked) -> tuple[Output, ...]:
+    def _entry(self, release_id: bytes, charge_result: ChargeResult) -> tuple[Output, ...]:
         """The ledger's copy of the debit that opened a charge, which is empty if its price was refused."""
-        return (self.debited(release_id, asked),) if asked.opens else ()
+        return (self.debited(release_id, charge_result),) if charge_result.opens else ()
 
     # The noise of the sums.
 

@@ -192,7 +192,7 @@ class CollaborativeLearnerMachine(DecisionRole):
     def request_epoch(self, nonce: bytes, forked: bool = False, incarnations: int = 0) -> bool:
         """See `Machine.request_epoch`: trees draw noise before all its leaves have come."""
         if self.noised_sums is not None and (forked or self.noised_sums.reaches_ahead):
-            self.epoch.ask(nonce, incarnations)
+            self.epoch.request(nonce, incarnations)
         return self.epoch.due
 
     def row_name(self, event_id: str) -> bytes:
@@ -320,9 +320,8 @@ class CollaborativeLearnerMachine(DecisionRole):
             self.open.add(event_id, OpenRow(self.now_ms, user, node, arm, version, chosen))
         batch.answer(event_id, past, MODEL)
         batch.counts[Outcome.DECIDED] += 1
-        if self.early:
-            for click in self.early.claim(event_id):
-                self._feed(click, batch.earlier, batch)
+        for click in self.early.claim(event_id):
+            self._feed(click, batch.earlier, batch)
 
     def _choose(
         self, scores: NDArray[np.float64], eligible: NDArray[np.bool_] | None, user: str, event_id: str
@@ -423,8 +422,8 @@ class CollaborativeLearnerMachine(DecisionRole):
             return
         if self.epoch.due:
             self._redraw(batch.sequence)
-        asked = batch.ask(self.spending, self.epoch.charge_key())
-        if asked.refused:
+        charge_result = batch.try_charge(self.spending, self.epoch.charge_key())
+        if charge_result.refused:
             return
         noised_sums, ordered = self.noised_sums, Rows.joined([allowed])
         assert noised_sums is not None
@@ -436,8 +435,8 @@ class CollaborativeLearnerMachine(DecisionRole):
             noised_sums, ordered, release_id, self.leaf, self.epoch.number, reproducible
         )
         batch.releases.append(Output("releases", 0, self.chain.encode("Release", record)))
-        if asked.opens:
-            entry = self.system.ledger_entry(release_id, asked.debit, self.system.as_stated(self.key.reproducible))
+        if charge_result.opens:
+            entry = self.system.ledger_entry(release_id, charge_result.debit, self.system.as_stated(reproducible))
             batch.releases.append(Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)))
         batch.sent += len(allowed)
         batch.counts[Outcome.RELEASE] += 1

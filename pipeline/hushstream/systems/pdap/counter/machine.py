@@ -25,7 +25,7 @@ import numpy as np
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.journal.chain import Identity
-from hushstream.engine.noise.spending import Asked
+from hushstream.engine.noise.spending import ChargeResult
 from hushstream.engine.one_input import Gathered, Read
 from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
 from hushstream.engine.records import InputRecord, InputSlice, Output, Step
@@ -214,10 +214,10 @@ class BlockCounterMachine(ReopeningRole):
             # Waiting outcomes get the noise of the opened epoch, whether they had other noise before or none.
             self.open_noise()
         # 1. Charge: an epoch has one price.
-        asked = releases.ask()
+        charge_result = releases.try_charge()
         # 2. Draw. Nobody has seen a result yet: after a crash here, the same address gives the same draw.
         outcomes, window, release = counter.open_outcomes, counter.window, None
-        if asked.refused is None:
+        if charge_result.refused is None:
             release = counter.close(window)
         else:
             counter.withhold()
@@ -230,9 +230,9 @@ class BlockCounterMachine(ReopeningRole):
             "parameters": self.system.parameters,
             "history": releases.key.digest("outcomes", counter.history),
         }
-        outputs = (*self._released(release, closed.by), *self._entry(window, asked), *self._passed_on(closed))
+        outputs = (*self._released(release, closed.by), *self._entry(window, charge_result), *self._passed_on(closed))
         # 3. Journal: the driver appends this record, and sends the outputs only when it is acknowledged.
-        key_rotated = self.released(high, fields, outputs, asked, gathered)
+        key_rotated = self.released(high, fields, outputs, charge_result, gathered)
         self._settle(gathered)
         if key_rotated:
             # The waiting outcomes were never released, so the new noise costs nothing.
@@ -254,11 +254,11 @@ class BlockCounterMachine(ReopeningRole):
         ]
         return [Output("releases", 0, self.chain.encode("BlockRelease", fields)) for fields in parts]
 
-    def _entry(self, window: int, asked: Asked) -> tuple[Output, ...]:
+    def _entry(self, window: int, charge_result: ChargeResult) -> tuple[Output, ...]:
         """The ledger's copy of the debit that opened a charge, which is empty if its price was refused."""
-        if not asked.opens:
+        if not charge_result.opens:
             return ()
-        return (self.debited(self._release_id(window, 0), asked, of_party("ledger", self.vendor)),)
+        return (self.debited(self._release_id(window, 0), charge_result, of_party("ledger", self.vendor)),)
 
     def _passed_on(self, closed: Closing) -> tuple[Output, ...]:
         """The phase end, or the change of the catalogue, that is forwarded to the aggregator."""

@@ -33,7 +33,6 @@ from hushstream.engine.journal.chain import (
     covered,
     digest_records,
     in_its_generation,
-    ranges_of,
     record_of,
     require_same,
 )
@@ -45,7 +44,7 @@ from hushstream.engine.noise.epochs import EPOCH_FIELD, NoiseEpoch
 from hushstream.engine.noise.key_rotation import STAYS, KeyInForce
 from hushstream.engine.noise.spending import SPENDING, Spending
 from hushstream.engine.owns_journal import OwnsJournal
-from hushstream.engine.records import InputRecord, InputSlice, Output, ReplayMismatch, Step, TopicPartition
+from hushstream.engine.records import InputRange, InputRecord, InputSlice, Output, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.refusals import WHOLE_RECORD, DeadLetters
 from hushstream.engine.state.declared import (
     FIXED,
@@ -73,7 +72,7 @@ from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
-from hushstream.schemas.rows import id_fault, plain
+from hushstream.schemas.rows import id_fault
 from hushstream.systems.pdol.algorithm.edge import admit
 from hushstream.systems.pdol.algorithm.rows import Features, Past, Rows, Slot
 from hushstream.systems.pdol.deployment import PdolSystem
@@ -591,7 +590,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
 
     def request_epoch(self, nonce: bytes, forked: bool = False, incarnations: int = 0) -> bool:
         if forked or self.sharing.draws_ahead:
-            self.epoch.ask(nonce, incarnations)
+            self.epoch.request(nonce, incarnations)
         return self.epoch.due
 
     def release_id(self, *place: int) -> bytes:
@@ -685,7 +684,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         batch = Batch(journaled)
         self._take(parts, batch)
         fields = {**batch.fields(self.sharing.version), "turned_to": turned_to}
-        ranges, inputs = ranges_of(parts.values()), digest_records(self.key, parts.values())
+        ranges, inputs = [InputRange(*part[:4]) for part in parts.values()], digest_records(self.key, parts.values())
         whole = JournaledBatch(ranges, inputs, fields, tuple(batch.outputs), self.epoch.number)
         return batch, record_of(self.chain, whole, self.chain.sequence + 1)
 
@@ -739,7 +738,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
     ) -> None:
         """Predict one record, answer it again, or refuse it."""
         node = slots.nodes[place]
-        reason = self._id_fault(event_id, user) or self._node_refusal(node)
+        reason = id_fault(event_id) or id_fault(user) or self._node_refusal(node)
         if reason is not None:
             self._refuse(str(reason), one, batch, row)
             return
@@ -768,12 +767,6 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         self.pending[event_id] = Slot(node, tag, features, 0, votes)
         while len(self.pending) > self.system.config.records.label_slots:
             self._count(*self.pending.popitem(last=False), batch)
-
-    @staticmethod
-    def _id_fault(event_id: str, user: str) -> str | None:
-        if plain(event_id) and plain(user):
-            return None
-        return id_fault(event_id) or id_fault(user)
 
     def _node_refusal(self, node: int) -> PdolRefusal | None:
         if node not in self.nodes:
@@ -875,16 +868,17 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         if self.epoch.due:
             self.epoch.redraw(self.chain.sequence + 1)
             self.sharing.redraw_noise(self)
-        asked = self.spending.ask(self.epoch.charge_key())
-        batch.debits.append(debit_fields(asked.debit))
+        charge_result = self.spending.try_charge(self.epoch.charge_key())
+        batch.debits.append(debit_fields(charge_result.debit))
         release_id, output = self.sharing.release(self, slot)
-        if asked.refused is None:
+        if charge_result.refused is None:
             batch.outputs.append(output)
             batch.released += 1
-        batch.counts[Outcome.RELEASE if asked.refused is None else Outcome.RELEASE_WITHHELD] += 1
+        batch.counts[Outcome.RELEASE if charge_result.refused is None else Outcome.RELEASE_WITHHELD] += 1
         # The ledger gets a copy of the debit that opened a charge; it is empty if the price was refused.
-        if asked.opens:
-            entry = self.system.ledger_entry(release_id, asked.debit, self.system.as_stated(self.key.reproducible))
+        if charge_result.opens:
+            as_stated = self.system.as_stated(self.key.reproducible)
+            entry = self.system.ledger_entry(release_id, charge_result.debit, as_stated)
             batch.outputs.append(Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)))
 
     def _refuse(self, reason: str, one: Incoming, batch: Batch, row: int = WHOLE_RECORD) -> None:
