@@ -54,7 +54,7 @@ class NoisedRewardSums(ABC):
 
     @property
     @abstractmethod
-    def reaches_ahead(self) -> bool:
+    def draws_ahead(self) -> bool:
         """Whether noise is drawn before all its rewards have come, so that after a rollback it could cover others."""
 
     @property
@@ -200,7 +200,7 @@ class CounterSums(NoisedRewardSums):
         # A group of trees draws its noise under another mechanism name and other parameters than one tree. The journal
         # must record those of the group, because they are in the address of the noise.
         self._noise: Plan | BlockPlan = plan
-        if isinstance(plan, NegativeDigitTree) and plan.reaches_ahead:
+        if isinstance(plan, NegativeDigitTree) and plan.draws_ahead:
             self._noise = group = BlockPlan(plan=plan, blocks=nodes)
             self._arena = group.open(key, address)
         else:
@@ -215,8 +215,8 @@ class CounterSums(NoisedRewardSums):
         return self._noise.parameters
 
     @property
-    def reaches_ahead(self) -> bool:
-        return self._plan.reaches_ahead
+    def draws_ahead(self) -> bool:
+        return self._plan.draws_ahead
 
     @property
     def _own_variance(self) -> float:
@@ -290,8 +290,8 @@ class ExactSums(NoisedRewardSums):
         return {}
 
     @property
-    def reaches_ahead(self) -> bool:
-        """See `NoisedRewardSums.reaches_ahead`: there is no noise."""
+    def draws_ahead(self) -> bool:
+        """See `NoisedRewardSums.draws_ahead`: there is no noise."""
         return False
 
     @property
@@ -332,8 +332,8 @@ class NoisyRewards(NoisedRewardSums):
         return {"levels": law.levels, "epsilon_micro": law.epsilon_micro, "law": law.law}
 
     @property
-    def reaches_ahead(self) -> bool:
-        """See `NoisedRewardSums.reaches_ahead`: each draw is for one reward, which has come."""
+    def draws_ahead(self) -> bool:
+        """See `NoisedRewardSums.draws_ahead`: each draw is for one reward, which has come."""
         return False
 
     @property

@@ -282,7 +282,7 @@ class CounterMachine(ReopeningRole):
 
     @property
     def draws_ahead(self) -> bool:
-        return self.noised_sums.reaches_ahead
+        return self.noised_sums.draws_ahead
 
     def tick(self, idle_ms: int) -> Output | None:
         """See `Ticks.tick`: while a step with rows is open."""

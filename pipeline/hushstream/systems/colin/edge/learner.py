@@ -191,7 +191,7 @@ class CollaborativeLearnerMachine(DecisionRole):
 
     def request_epoch(self, nonce: bytes, forked: bool = False, incarnations: int = 0) -> bool:
         """See `Machine.request_epoch`: trees draw noise before all its leaves have come."""
-        if self.noised_sums is not None and (forked or self.noised_sums.reaches_ahead):
+        if self.noised_sums is not None and (forked or self.noised_sums.draws_ahead):
             self.epoch.request(nonce, incarnations)
         return self.epoch.due
 

@@ -137,9 +137,9 @@ class NodeState:
             self._counter = self._counters.open(self.generation)
 
     @property
-    def reaches_ahead(self) -> bool:
-        """Whether noise is drawn before all its slots have come (`Plan.reaches_ahead`)."""
-        return not self._counters.silent and self._counters.plan.reaches_ahead
+    def draws_ahead(self) -> bool:
+        """Whether noise is drawn before all its slots have come (`Plan.draws_ahead`)."""
+        return not self._counters.silent and self._counters.plan.draws_ahead
 
     def drop_leaf(self) -> None:
         """Delete the open leaf: its content was already released, or never will be."""

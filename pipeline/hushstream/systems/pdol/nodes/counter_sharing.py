@@ -87,7 +87,7 @@ class CounterSharing(DeclaresFields):
 
     @property
     def draws_ahead(self) -> bool:
-        return self.node.reaches_ahead
+        return self.node.draws_ahead
 
     @property
     def predicts_in_floats(self) -> bool:
