@@ -18,7 +18,7 @@ from hushstream.schemas.errors import HushstreamError
 
 @dataclass(slots=True, eq=False)
 class Question:
-    """A record that was sent, and the number of calls that wait for its answer; the last call drops it."""
+    """A record that was sent, and the number of calls that wait for its answer; the last of these calls forgets it."""
 
     event_id: str
     user: str
@@ -48,7 +48,7 @@ class AwaitedPredictions:
         self.waiting.clear()
 
     def ask(self, event_id: str, user: str, home: int) -> tuple[Question, bool]:
-        """Wait for an answer until `give_up`; also returns whether this is the first call, which must send the record.
+        """Register a call that waits for an answer until `give_up`; also returns whether it must send the record.
 
         Raises:
             UnknownEvent: the event is another user's.
@@ -86,10 +86,10 @@ class AwaitedPredictions:
         if not question.answer.done():
             ended = HushstreamError("predict: the call that sent it was ended")
             question.answer.set_exception(error if isinstance(error, Exception) else ended)
-            question.answer.exception()  # Known to be there, also where this call alone waited.
+            question.answer.exception()  # Marks it as retrieved: else asyncio logs an error if nobody else waits.
 
     def sent(self, event_id: str, offset: int) -> None:
-        """A record is in the log; its answer may be there already, or its refusal."""
+        """Note that a record is in the log; its answer or its refusal may have come before."""
         question = self.waiting.get(event_id)
         if question is None:
             return
@@ -108,10 +108,10 @@ class AwaitedPredictions:
         questions: Sequence[Question],
         timeout: float | None,  # noqa: ASYNC109 - as in `Client.decide`
     ) -> list[Prediction | BaseException]:
-        """Answers, and reasons where there is none.
+        """Wait for the outcome of each question: its answer, or the error that says why there is none.
 
         Raises:
-            PredictionTimeout: not all came in time.
+            PredictionTimeout: at least one outcome did not come in time.
         """
         answers = (asyncio.shield(question.answer) for question in questions)
         try:
@@ -129,14 +129,15 @@ class AwaitedPredictions:
                 self._passed_over(question.home).settled(question.event_id)
 
     def on_prediction(self, partition: int, offset: int, value: bytes) -> None:
-        """Take one record of a home's journal."""
+        """Process one record of a home partition's journal."""
         reader = self._readers.setdefault(partition, JournalReader("Predictions"))
         for fields in reader.read(offset, value):
             labels = np.frombuffer(fields["predicted"], np.int8).tolist()
             passed = self._passed_over(partition)
             for event_id, label in zip(fields["event_ids"], labels, strict=True):
                 question = self.waiting.get(event_id)
-                # An event of this name elsewhere is another user's: only in one partition do its workers see to that.
+                # Another partition may hold the same event id, of another user: workers keep ids unique within a
+                # partition only.
                 if question is None or question.home != partition or question.answer.done():
                     continue
                 answer = Prediction(event_id, label, fields["model_version"])
