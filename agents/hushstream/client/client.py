@@ -33,7 +33,7 @@ from hushstream.client.decisions import (
 )
 from hushstream.client.items import Items
 from hushstream.client.logs.event_log import EventLog
-from hushstream.client.waiting import Awaited, Circuit, PassedOver
+from hushstream.client.waiting import Awaited, Circuit, UnansweredQuestions
 from hushstream.engine.declare.conversation import DECISIONS
 from hushstream.engine.declare.requests import (
     BadContext,
@@ -73,18 +73,18 @@ class _Home:
         partition: its number.
         reader: applies the chain rule to its journal.
         circuit: whether a learner answers there.
-        passed: which questions the journal has answered, and which it has passed without an answer.
+        unanswered: which questions the journal has answered, and which it has passed without an answer.
         learner_knows: next offset that its learner reads of the catalogue's changes.
         ask_again: events that its learner refused before it had read the catalogue as far as this client.
     """
 
-    __slots__ = ("ask_again", "circuit", "learner_knows", "partition", "passed", "reader")
+    __slots__ = ("ask_again", "circuit", "learner_knows", "partition", "reader", "unanswered")
 
     def __init__(self, partition: int, asked: str) -> None:
         self.partition = partition
         self.reader = DecisionReader()
         self.circuit = Circuit()
-        self.passed: PassedOver[tuple[Answer, int]] = PassedOver(asked)
+        self.unanswered: UnansweredQuestions[tuple[Answer, int]] = UnansweredQuestions(asked)
         self.learner_knows = 0
         self.ask_again: list[str] = []
 
@@ -437,11 +437,11 @@ class Client:
             return
         if self._waiting.get(event_id) is not question:
             return
-        passed, offset = question.home.passed, sending.result()
-        early = passed.early(event_id, offset)
+        unanswered, offset = question.home.unanswered, sending.result()
+        early = unanswered.early_answer(event_id, offset)
         if early is not None:
             self._settle(question, *early)
-        elif passed.sent(event_id, offset):
+        elif unanswered.sent(event_id, offset):
             self._on_refusal(event_id)
 
     def _on_refusal(self, event_id: str) -> None:
@@ -505,7 +505,7 @@ class Client:
         self._overdue.pop(event_id, None)
         question = self._waiting.pop(event_id, None)
         if question is not None:
-            question.home.passed.settled(event_id)
+            question.home.unanswered.forget(event_id)
 
     def _context(
         self,
@@ -597,12 +597,12 @@ class Client:
                 # An event of this name elsewhere is another user's: only in one partition does the learner see to that.
                 if question is None or question.home is not home:
                     continue
-                if home.passed.takes(answer.event_id, head, (answer, position)):
+                if home.unanswered.is_answer(answer.event_id, head, (answer, position)):
                     self._settle(question, answer, position)
-            home.passed.covered(head)
+            home.unanswered.passed(head)
             home.learner_knows = position
             self._ask_who_waits(home)
-            for event_id in home.passed.refused():
+            for event_id in home.unanswered.take_refused():
                 self._on_refusal(event_id)
 
     def _settle(self, question: _Question, answer: Answer, position: int) -> None:
@@ -611,7 +611,7 @@ class Client:
             self._give(question, answer, position)
             return
         # The question has its answer, so it is no refusal when the journal passes it.
-        question.home.passed.settled(answer.event_id)
+        question.home.unanswered.forget(answer.event_id)
         task = asyncio.create_task(self._read_names(question, answer, position))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)

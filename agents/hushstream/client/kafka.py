@@ -267,7 +267,7 @@ class KafkaEventLog:
         # Only after the check of access rights: the partitions of a topic that may not be read cannot be counted.
         await self._check_partitions()
         if answers:
-            await self._look_at(answers[0])
+            await self._check_journals(answers[0])
 
     async def _check_partitions(self) -> None:
         """Refuse topics with different numbers of partitions: somebody has added partitions to one of them."""
@@ -282,7 +282,7 @@ class KafkaEventLog:
                     f"that were added"
                 )
 
-    async def _look_at(self, topic: str) -> None:
+    async def _check_journals(self, topic: str) -> None:
         """Ask where the journals end, so that no first request waits for it; check one journal's configuration."""
         assert self._consumer is not None
         journals = [TopicPartition(topic, partition) for partition in range(self._partitions)]

@@ -21,7 +21,7 @@ from hushstream.client.arguments import require_id
 from hushstream.client.kafka import KafkaEventLog, read_deployment
 from hushstream.client.logs.event_log import EventLog
 from hushstream.client.logs.journals import JournalReader
-from hushstream.client.waiting import PassedOver
+from hushstream.client.waiting import UnansweredQuestions
 from hushstream.engine.declare.conversation import Conversation
 from hushstream.engine.declare.requests import RequestRefused
 from hushstream.schemas import codec
@@ -80,7 +80,7 @@ class RatingClient:
         self._readers: dict[int, JournalReader] = {}
         # The key includes the home partition: another partition may hold the same event id, of another user.
         self._waiting: dict[tuple[int, str], asyncio.Future[Predicted]] = {}
-        self._passed: dict[int, PassedOver[Predicted]] = {}
+        self._unanswered_by_home: dict[int, UnansweredQuestions[Predicted]] = {}
 
     async def __aenter__(self) -> Self:
         """Start reading predictions."""
@@ -172,21 +172,21 @@ class RatingClient:
         answer = self._waiting[asked] = asyncio.get_running_loop().create_future()
         try:
             offset = await self._log.append("ratings", asked[0], codec.encode("RatingQuery", fields, self._generation))
-            passed = self._passed_over(asked[0])
-            early = passed.early(event_id, offset)
+            unanswered = self._unanswered(asked[0])
+            early = unanswered.early_answer(event_id, offset)
             if early is not None:
                 return early
-            if not answer.done() and passed.sent(event_id, offset):
+            if not answer.done() and unanswered.sent(event_id, offset):
                 raise _refused()
             return await asyncio.wait_for(answer, timeout)
         except TimeoutError:
             raise PredictionTimeout(f"predict: expected an answer within {timeout} s, got none") from None
         finally:
             self._waiting.pop(asked, None)
-            self._passed_over(asked[0]).settled(event_id)
+            self._unanswered(asked[0]).forget(event_id)
 
-    def _passed_over(self, home: int) -> PassedOver[Predicted]:
-        return self._passed.setdefault(home, PassedOver("ratings"))
+    def _unanswered(self, home: int) -> UnansweredQuestions[Predicted]:
+        return self._unanswered_by_home.setdefault(home, UnansweredQuestions("ratings"))
 
     def _home(self, user: str) -> int:
         return partition_of(user, self._log.partitions())
@@ -196,16 +196,16 @@ class RatingClient:
         for fields in reader.read(offset, value):
             counts = np.frombuffer(fields["counts"], "<i4")
             parts = np.split(np.frombuffer(fields["values"], "<f8"), np.cumsum(counts)[:-1])
-            passed = self._passed_over(partition)
+            unanswered = self._unanswered(partition)
             for event_id, values in zip(fields["event_ids"], parts, strict=False):
                 answer = self._waiting.get((partition, event_id))
                 if answer is None or answer.done():
                     continue
                 found = Predicted(event_id, values, fields["model_version"])
-                if passed.takes(event_id, fields["head"], found):
+                if unanswered.is_answer(event_id, fields["head"], found):
                     answer.set_result(found)
-            passed.covered(fields["head"])
-            for event_id in passed.refused():
+            unanswered.passed(fields["head"])
+            for event_id in unanswered.take_refused():
                 answer = self._waiting.get((partition, event_id))
                 if answer is not None and not answer.done():
                     answer.set_exception(_refused())

@@ -117,7 +117,7 @@ def _wake(waiting: asyncio.Future[None]) -> None:
         waiting.set_result(None)
 
 
-class PassedOver(Generic[A]):
+class UnansweredQuestions(Generic[A]):
     """Questions of one partition without an answer: which answers belong to them, and which the learner has refused.
 
     A record of the journal covers a range of the input without a hole, and holds all answers to questions in this
@@ -133,10 +133,10 @@ class PassedOver(Generic[A]):
         self._offsets: OrderedDict[str, int] = OrderedDict()
         self._early: dict[str, list[tuple[JournalHead, A]]] = {}
 
-    def takes(self, event_id: str, head: JournalHead, answer: A) -> bool:
+    def is_answer(self, event_id: str, head: JournalHead, answer: A) -> bool:
         """Whether an answer with the event id of a question that waits here belongs to that question.
 
-        If the log has not told the question's offset yet, the answer is kept for `early`.
+        If the log has not told the question's offset yet, the answer is kept for `early_answer`.
         """
         offset = self._offsets.get(event_id)
         if offset is None:
@@ -144,7 +144,7 @@ class PassedOver(Generic[A]):
             return False
         return self._covers(head, offset)
 
-    def early(self, event_id: str, offset: int) -> A | None:
+    def early_answer(self, event_id: str, offset: int) -> A | None:
         """Take the answer that came before the question's offset was known, if one did. Call it before `sent`."""
         kept = self._early.pop(event_id, ())
         return next((answer for head, answer in kept if self._covers(head, offset)), None)
@@ -159,19 +159,19 @@ class PassedOver(Generic[A]):
         self._offsets[event_id] = offset
         return False
 
-    def settled(self, event_id: str) -> None:
+    def forget(self, event_id: str) -> None:
         """Forget a question that was answered or given up."""
         self._offsets.pop(event_id, None)
         self._early.pop(event_id, None)
 
-    def covered(self, head: JournalHead) -> None:
+    def passed(self, head: JournalHead) -> None:
         """Note the input range that a record on the chain covers; call it after the answers of the record were read."""
         for part in head["inputs"]:
             if part["topic"] == self._topic:
                 self._low = self._low if part["low"] == self._high else part["low"]
                 self._high = part["high"]
 
-    def refused(self) -> list[str]:
+    def take_refused(self) -> list[str]:
         """Remove and return the questions that the journal has passed without an answer."""
         found = []
         while self._offsets:
