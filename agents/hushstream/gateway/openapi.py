@@ -89,7 +89,7 @@ def _many(call: Call) -> dict[str, Any]:
 
 
 def looks(names: Collection[str] | None = None) -> dict[str, Any]:
-    """The paths that are read with GET: those with these names, or all if no names are given."""
+    """The paths with GET: those with these names, or all if no names are given."""
     either: dict[str, Any] = {"type": "object"}
     items = {
         "type": "object",

@@ -45,7 +45,7 @@ class ProblemKind:
         status: the HTTP status.
         title: for people.
         meaning: what happened, and what the caller can do.
-        retry_seconds: when the same request may be tried again; None if a retry would give the same problem.
+        retry_seconds: how long to wait before the same request; None if a retry would give the same problem.
     """
 
     code: str
@@ -257,7 +257,8 @@ _OF_ERRORS: tuple[tuple[type[HushstreamError], str], ...] = (
 """The code of each error type; the first matching type counts. Any other error means that the log is unavailable."""
 
 _SAID = frozenset({"bad-context", "bad-reward", "bad-ratings", "unknown-track"})
-"""The problems whose error messages may be sent: they say what the deployment accepts, and of the request its size."""
+"""The problems whose error messages may be sent: they tell what the deployment accepts, and nothing of the request but
+its size."""
 
 
 def problem_of(error: HushstreamError) -> Problem:

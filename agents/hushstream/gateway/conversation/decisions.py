@@ -69,7 +69,7 @@ class DecisionAnswered(Answered):
 
 
 MOST_POSITIONS = 32
-"""The most positions of a slate: each needs an answer of the learner, one after the other."""
+"""The most positions of a slate. Each needs an answer of the learner, one after the other, so a slate takes as long."""
 
 
 class RankAsked(Asked):
@@ -197,7 +197,7 @@ class DecisionAnswers(Answers):
     _client: Client
 
     def __init__(self, log: EventLog, system: System, settings: GatewaySettings, schema_generation: int) -> None:
-        """Answer over a log of the deployment, for the settings' party if each party has its own applications."""
+        """Answer over a log of the deployment, for the party of the settings if each party has its own applications."""
         rules: ContextRules = system.requests
         self._rules = rules
         self._settings = settings
@@ -239,7 +239,7 @@ class DecisionAnswers(Answers):
             try:
                 await in_time(_added(items, item, features), self._seconds)
             except (RepeatedItem, StaleCatalogue):
-                continue  # another gateway has added an item first, this one or another
+                continue  # another gateway has added an item at the same time: this item or another
             except CatalogueFull:
                 raise Problem("catalogue-full") from None
             except BadItem as error:
@@ -266,7 +266,7 @@ class DecisionAnswers(Answers):
 
     @property
     def _default(self) -> Any:
-        """The baseline of the settings; None while it is no item, as the request is not at fault for that."""
+        """The baseline of the settings; None while no item has this id, because that is not the request's fault."""
         known = self._stated is None or not self._client.items.named or self._client.items.holds(self._stated)
         return self._stated if known else None
 
@@ -290,7 +290,7 @@ class DecisionAnswers(Answers):
             return
         missing = {one for one in items if one is not None and not catalogue.holds(one)}
         ends = time.monotonic() + seconds
-        # A read in progress may have begun before the item was added; the next read cannot have.
+        # A read in progress may have begun before the item was added; the next read begins after it.
         for _ in range(2):
             if not missing:
                 return
@@ -382,7 +382,7 @@ class DecisionAnswers(Answers):
         if event is None:
             if feedback.user is None or feedback.item is None:
                 raise Problem("unknown-event")
-            # The event is of another gateway, or from before the start of this one: learners know it.
+            # Another gateway answered the event, or this one before a restart: learners know it all the same.
             arm = self._translation.arm(feedback.item)
             await self._know((arm,), self._seconds)
             await in_time(self._send(feedback.event_id, feedback.user, arm, reward), self._seconds)

@@ -126,7 +126,7 @@ class RatingAnswers(Answers):
         return answered
 
     def _asked(self, asked: RatingsAsked) -> asyncio.Task[Predicted]:
-        """The task that predicts for a request. Equal requests share it: the client takes each only once at a time."""
+        """The task that predicts for a request. Equal requests share it: the client refuses ids in progress."""
         asking = self._predictions.get(asked.event_id)
         if asking is None:
             asking = asyncio.ensure_future(

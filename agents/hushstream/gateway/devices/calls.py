@@ -72,11 +72,11 @@ AGREEMENT = DeviceCall(
 )
 
 NAME, TITLE = "devices", "Devices: slots of users' own devices, and models for them"
-"""Name and title of the document."""
+"""The name and the title of the document."""
 
 
 def document() -> dict[str, Any]:
-    """The OpenAPI document of devices' calls; the same for every deployment that has them."""
+    """The OpenAPI document of devices' calls; it is the same for every deployment that has devices."""
     attested = {
         "name": "Hushstream-Attestation",
         "in": "header",
