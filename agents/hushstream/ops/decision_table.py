@@ -4,8 +4,9 @@ The table has one row for each decision that the model made: the context, the ar
 the reward. Decisions are left out if their row would be wrong or biased:
 
 * Answers to users of the hold-out and to users over quota are left out: no policy drew them.
-* A decision that was never shown is left out, and one in whose place the application showed another arm: the propensity
-  is not that arm's. If an application shows the answers of some arms less often than others, the rest is biased.
+* A decision that was never shown is left out. So is a decision in whose place the application showed another arm,
+  * because the propensity is not that arm's. If an application shows some arms less often than it gets them as answers,
+  * the table is still biased.
 * A decision whose reward could still come when the log ended is left out, even if the reward has come. Otherwise early
   rewards would count, and late zeros would not.
 
@@ -81,7 +82,7 @@ class Row(NamedTuple):
 
 
 class _Told(NamedTuple):
-    """The feedback on an event: the arm on screen, and its reward."""
+    """The feedback on an event: the arm that was on screen, and its reward."""
 
     shown: int = NOT_SHOWN
     reward: float = 0.0
@@ -175,7 +176,7 @@ def decision_table(logs: LogCopy, system: System, party: str = "", in_shadow: bo
         logs: a copy with contexts, clicks and decisions from their beginning.
         system: the deployment.
         party: the party whose users are meant, if each party has users of its own.
-        in_shadow: whether decisions count for which the application showed an arm of its own choice.
+        in_shadow: whether to keep decisions for which the application showed an arm of its own choice.
 
     Raises:
         HushstreamError: applications do not ask this deployment for decisions, or no decision can be used.
@@ -251,7 +252,8 @@ class _ItemsOfParties:
         """Replace arms by the numbers of items; only items on offer at that time are eligible."""
         mask = row.context.eligible
         asked = None if not mask else eligible_mask(mask, 8 * len(mask))
-        # The answered arm was on offer in the model that decided, which may be older than the last change.
+        # The answered arm is eligible in any case: the model that decided may be older than the last change of the
+        # catalogue.
         among = self._after(bisect_right(self._times_ms, row.context.time_ms)) | {row.answer.arm}
         eligible = sorted(self._numbers[arm] for arm in among if asked is None or asked[arm])
         answer = row.answer._replace(arm=self._numbers[row.answer.arm])

@@ -110,7 +110,7 @@ class Trim:
 
 
 class _Held(NamedTuple):
-    """The offset from which another role still needs a journal, and the partition of that role."""
+    """The offset from which another role still needs a journal, and the role's partition that needs it."""
 
     offset: int
     by: str

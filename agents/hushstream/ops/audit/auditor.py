@@ -62,9 +62,9 @@ logger = logging.getLogger(__name__)
 PAUSE_SECONDS = 0.5
 """The pause after a round that found nothing new."""
 END_SECONDS = 5.0
-"""How long a round may go on after the auditor was told to end."""
+"""How long a round may go on after the auditor has received the signal to end."""
 _AGAIN_SECONDS = 5.0
-"""The pause before a broker that did not answer is asked again."""
+"""The pause before the next attempt to reach a broker that did not answer."""
 _PORTIONS = 16
 """How many portions of each journal one round reads at most; then outputs are compared and freed from memory."""
 _MARGIN_MS = 300_000
@@ -113,14 +113,15 @@ class Auditor:
         self.metrics = AuditMetrics(role)
         self.metrics.sampled(self._stretches.share)
         self._before: Counter[Status] = Counter()
-        """The counts of tallies that were dropped."""
+        """The counts of tallies of earlier followers, which were dropped."""
         self._told: dict[int, int] = {}
         self._followers: dict[int, Follower] = {}
         self._outputs = Outputs(system, self._role)
         self._due: dict[TopicPartition, int] = {}
         self._tried: dict[int, float] = {}
         self._passed: dict[int, int] = {}
-        """The offset up to which each journal was read that could not be followed from there."""
+        """For each journal whose follower could not go on, the offset that it had reached; the next one must begin
+        after it."""
 
     @property
     def counts(self) -> Mapping[Status, int]:
@@ -178,7 +179,7 @@ class Auditor:
             self.metrics.close()
 
     async def _until_stopped(self, stop: asyncio.Event, once: bool) -> None:
-        """Check until told to stop; after that, a round that waits for a broker is cancelled in time."""
+        """Check until ``stop`` is set; after that, cancel a round that waits for a broker too long."""
         checking, stopping = asyncio.create_task(self._read_and_check(stop, once)), asyncio.create_task(stop.wait())
         try:
             await asyncio.wait({checking, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -263,7 +264,8 @@ class Auditor:
         for source, part in self._outputs.parts.items():
             homes = [home for _, home in part.matcher.writers]
             writing = [self._followers[home] for home in homes if home in self._followers]
-            # While a journal is not followed yet, nothing is known that could explain its outputs.
+            # While a journal is not followed yet, its outputs are not known, so an output without explanation proves
+            # nothing.
             behind = len(writing) < len(homes) or any(self._is_behind(one, bounds) for one in writing)
             complete = not any(one.walker.lost for one in writing)
             inputs = {one: bounds.highs[one] for home in homes for one in self._inputs[home]}

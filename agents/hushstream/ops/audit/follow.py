@@ -52,7 +52,7 @@ class Bounds:
 
 
 class _Window:
-    """The inputs of one machine that were read, and that its next journal records may need."""
+    """The input records that were read for one machine, and that its next journal records may need."""
 
     def __init__(self) -> None:
         self._kept: dict[TopicPartition, PartitionCopy] = {}

@@ -1,7 +1,8 @@
-"""Checks of a journal after a checkpoint, which replace those of its beginning: they use topics that are kept for ever.
+"""Checks a journal that was followed from a checkpoint against topics that are kept for ever: marks and ledger.
 
-Marks show whether a journal was rolled back, whatever state the check begins with. Ledger entries from before the
-checkpoint cannot be compared with journal records, but their sum may not be less than what the state was charged.
+These checks replace those of the records before the checkpoint. Marks show whether a journal was rolled back, whatever
+state the check begins with. Ledger entries from before the checkpoint cannot be compared with journal records, but
+their sum may not be less than what the state was charged.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Compares an output partition with the records that the journals require.
 
-Every expected output must be there as often as it is expected, or more often (repeats). First occurrences come in the
-order of the journal. No other record may be there.
+Every expected output must be there as often as it is expected, or more often (repeats). The first occurrences must come
+in the order of the journal. No other record may be there.
 """
 
 from __future__ import annotations
