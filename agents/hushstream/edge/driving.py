@@ -33,7 +33,7 @@ _FAULTS = frozenset({"bad-slot", "identifying-header", "body-too-large", "unsupp
 """Codes of problems that the gateway would answer again if the same slot was sent again."""
 
 
-class Kept(Protocol):
+class DrivenDevice(Protocol):
     """A device, as a driver uses it."""
 
     @classmethod
@@ -65,10 +65,10 @@ class Kept(Protocol):
         """The whole state, to be given to `load`."""
 
 
-DeviceT = TypeVar("DeviceT", bound=Kept)
+DeviceT = TypeVar("DeviceT", bound=DrivenDevice)
 
 
-class Agrees(Protocol):
+class AgreementClass(Protocol):
     """The class of a device's agreements."""
 
     @classmethod
@@ -79,7 +79,7 @@ class Agrees(Protocol):
 class Driver(Generic[DeviceT]):
     """One user's device of any system, on one machine; the only open driver of its state, and not thread-safe."""
 
-    _agreement: type[Agrees]
+    _agreement: type[AgreementClass]
     _device: type[DeviceT]
     device: DeviceT
 

@@ -34,12 +34,12 @@ def _short(text: str) -> str:
 
 EventId: TypeAlias = Annotated[
     str,
-    Field(min_length=1, max_length=MAX_ID_BYTES, description="Names this request, of this user alone; any new name."),
+    Field(min_length=1, max_length=MAX_ID_BYTES, description="Names this request: a new name, unique over all users."),
     AfterValidator(_short),
 ]
 User: TypeAlias = Annotated[
     str,
-    Field(min_length=1, max_length=MAX_ID_BYTES, description="The account, by a name that stays the same."),
+    Field(min_length=1, max_length=MAX_ID_BYTES, description="The account: any name that stays the same."),
     AfterValidator(_short),
 ]
 

@@ -53,13 +53,13 @@ Id: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_ID_BYTES)]
 Item: TypeAlias = Annotated[
     Number | Id,
     Field(
-        description="An item of `GET /v1/items`: its id where items have names, else its number, from 0.",
+        description="An item of `GET /v1/items`: its id if items have names, else its number, from 0.",
         examples=["winter-boots", 1],
     ),
 ]
 Items: TypeAlias = Annotated[
     list[Item],
-    Field(min_length=1, max_length=MAX_ITEMS, description="Items that may be shown; all of them where it is left out."),
+    Field(min_length=1, max_length=MAX_ITEMS, description="Items that may be shown; by default all."),
 ]
 
 

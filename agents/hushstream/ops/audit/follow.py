@@ -128,7 +128,7 @@ class Follower:
         self.walker.copy = self._window.copy(bounds)
         for record in records:
             self.walker.step(record)
-        self.walker.pass_to(end)
+        self.walker.skip_to(end)
         self._window.forget(ends)
         expected, self.walker.walk.expected = self.walker.walk.expected, {}
         return expected

@@ -39,7 +39,7 @@ def described(begun: Begun, logs: LogCopy, sealed: bool) -> str:
     )
 
 
-def hold_to_what_is_kept(found: Walk, role: Role, system: System, make: MachineMaker, logs: LogCopy) -> None:
+def compare_with_kept_topics(found: Walk, role: Role, system: System, make: MachineMaker, logs: LogCopy) -> None:
     """Compare a journal, which was followed to its end, with marks and ledger; report what contradicts it."""
     assert found.begun is not None
     # In a copy of a busy deployment the journal may be ahead of marks and ledger, or behind them.
