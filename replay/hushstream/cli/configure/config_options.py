@@ -1,4 +1,4 @@
-"""The reference of a configuration: every setting with type, default and meaning, read from the classes themselves."""
+"""Prints the reference of a configuration: every setting with type, default and meaning, read from the classes."""
 
 from __future__ import annotations
 

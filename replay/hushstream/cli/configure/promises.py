@@ -164,10 +164,10 @@ def statement(
 
 
 def _require_own(path: Path, deployment: str) -> None:
-    """Refuse to overwrite any file except an earlier statement of the same deployment.
+    """Refuse to overwrite any file but an earlier statement of the same deployment.
 
     Raises:
-        HushstreamError: the file is something else.
+        HushstreamError: there is another file.
     """
     from hushstream.replay.report.statement import is_statement_of
 

@@ -1,4 +1,4 @@
-"""Commands about the users of a deployment: erasing one, and a soak with very many."""
+"""Commands about the users of a deployment: erasing one user, and a load test with very many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that run for long: a worker of one role, and the embedded broker; and the command that sizes them."""
+"""Commands that run for long (a worker of one role, the embedded broker), and the command that measures their sizes."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def worker(
 
     An auditor recomputes what a role publishes while the role runs, and exits with 1 if it found differences.
     """
-    # With several threads the order of float sums, and so their bits, would change.
+    # One thread: with several, the order of float sums would vary, and replay would not give the same bits.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from hushstream.agents.observe.endpoints import MetricsAccess
     from hushstream.agents.security import read_security
@@ -234,7 +234,7 @@ def worker(
 
 
 def _place(deployment: Path, bootstrap: str, prefix: str | None, security: Path | None) -> str:
-    """The options that locate a deployment, for the commands that messages name."""
+    """The options that locate a deployment, to be printed in commands that messages recommend."""
     given = {"--deployment": str(deployment.resolve()), "--bootstrap": bootstrap}
     given |= {} if prefix is None else {"--prefix": prefix}
     given |= {} if security is None else {"--security": str(security.resolve())}
@@ -272,7 +272,7 @@ def _run_gateway(
         "schema_generation": schema_generation,
         "endpoints": Endpoints(*endpoints),
     }
-    # If applications send no requests, learners are devices.
+    # A system to which applications send no requests has devices as learners.
     if settings.devices is not None or system.requests is None:
         return run_gateway(lambda: DeviceGateway(log=device_log(bootstrap, prefix, security, system), **shared))
     return run_gateway(lambda: Gateway(log=kafka_log(bootstrap, prefix, security, system, settings.party), **shared))

@@ -53,7 +53,7 @@ def reset(
 
 
 def _require_left(state: Path, roles: list[str]) -> None:
-    """Refuse while workers are running, on any broker: their state would be removed under them."""
+    """Refuse while workers with this state are running, on any broker."""
     from hushstream.agents.worker.membership import is_taken
 
     running = [role for role in roles if is_taken(state / role)]
