@@ -60,7 +60,7 @@ def register(app: typer.Typer) -> None:
 
 
 def options(
-    system: Annotated[str | None, typer.Option(help="Of which system (default: of all).")] = None, json: AsJson = False
+    system: Annotated[str | None, typer.Option(help="Only settings of this system.")] = None, json: AsJson = False
 ) -> None:
     """Every setting of a deployment.yaml: type, default and meaning."""
     asked = kinds().values() if system is None else [kind_of(system)]
