@@ -11,7 +11,7 @@ export interface PromiseFigures {
   readonly lifetime_slots: number;
 }
 
-/** The keys that an agreement of any system has, and the digest that pins them. */
+/** The keys in an agreement of any system, and the digest that covers them. */
 export interface PinningFile {
   readonly configuration: string;
   readonly sealing: { readonly public_key: string; readonly vouch_key: string };
@@ -31,10 +31,13 @@ export interface Agreed {
 export const FORMAT = 1;
 const KEY_BYTES = 32;
 const CONFIGURATION_BYTES = 16;
-/** Of a body beside its content: see the transport's page. */
+/** Bytes of a slot's body besides its content; see `deploy/docs/reference/edge-transport.md`. */
 export const BODY_ROOM = 89;
 
-/** Configuration, sealing key, vouch key and signing key; refused where the first is not the digest of all that it pins. */
+/**
+ * The configuration's digest, the sealing key, the vouch key and the signing key; refused if the digest does not cover
+ * exactly these keys and this configuration.
+ */
 export function pinned(
   file: PinningFile,
   canonical: Uint8Array,
@@ -48,7 +51,7 @@ export function pinned(
   return [configuration, sealing, vouch, signing];
 }
 
-/** Whether another agreement costs more, in any of its figures, than this one: what is refused for good. */
+/** Whether another agreement costs more than this one in any of its figures; such an agreement is always refused. */
 export function isWeaker(than: PromiseFigures, other: PromiseFigures): boolean {
   return (
     other.epsilon_micro > than.epsilon_micro ||

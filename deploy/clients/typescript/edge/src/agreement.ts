@@ -48,7 +48,7 @@ export interface LayoutFigures {
   readonly features: Declaration;
 }
 
-/** A checked agreement: what the agent decides with, and what a model and a slot have to fit. */
+/** A checked agreement: the settings of the agent, which models and slots must fit. */
 export class Agreement implements Agreed {
   readonly deployment: string;
   readonly configuration: Uint8Array;
@@ -60,10 +60,10 @@ export class Agreement implements Agreed {
   readonly terms: TermsFigures;
   readonly layout: FeatureLayout;
   readonly cold: SparseModel;
-  /** What draws an arm from the scores; null where the highest is taken. */
+  /** How an arm is drawn from the scores; null if the arm with the highest score is taken. */
   readonly exploration: Exploration | null;
 
-  /** Refuses a file whose parts are not what its configuration's digest and its layout's digest say. */
+  /** Refuses a file whose parts do not have the digests that it names for its configuration and its layout. */
   constructor(file: AgreementFile) {
     expect(file.format === FORMAT, `format ${FORMAT}`);
     this.deployment = file.deployment;

@@ -15,7 +15,7 @@ export interface RatingAgreementFile extends PinningFile {
   readonly slot: { readonly content_bytes: number; readonly body_bytes: number; readonly delay_ms: number };
 }
 
-/** What is used of the settings; others are in their digest alone. */
+/** The settings that a device uses; other settings only enter their digest. */
 export interface Settings {
   readonly system: string;
   readonly kind: string;
@@ -41,20 +41,20 @@ export interface Settings {
   };
 }
 
-/** Each user has one slot in each of them. */
+/** Number of rounds; each user sends one slot in each. */
 export const ROUNDS = 3;
 
-/** Settings that are floats in Python, whatever their value. */
+/** The settings that are floats in Python, whatever their value. */
 const FLOATS: ReadonlySet<string> = new Set([
   "lowest", "highest", "middle", "epsilon", "delta", "shares", "clip", "factor_clip", "count_weight", "rating_variance",
   "bias_variance", "offset_ridge", "lone_ridge", "factor_ridge", "factor_variance", "factor_weight", "feature_scale",
   "edge_margin", "valid_seconds", "settle_seconds", "lift",
 ]);
-/** Settings that came later: with these values they are in no digest. */
+/** Settings of later releases: with these values they do not enter the digest. */
 const SETTLE_SECONDS = 3600;
 const VALID_SECONDS = 30 * 86_400;
 
-/** A checked agreement: what slots are made by, and what a model has to fit. */
+/** A checked agreement: the settings by which slots are made, and which a model must fit. */
 export class RatingAgreement implements Agreed {
   readonly deployment: string;
   readonly configuration: Uint8Array;
@@ -64,10 +64,10 @@ export class RatingAgreement implements Agreed {
   readonly promise: PromiseFigures;
   readonly slot: RatingAgreementFile["slot"];
   readonly settings: Settings;
-  /** Of items, row by row, (items, settings.features). */
+  /** Public features of items, row by row, (items, settings.features). */
   readonly features: Float64Array;
 
-  /** Refuses a file that is not what its configuration's digest says. */
+  /** Refuses a file that does not have the digest that it names for its configuration. */
   constructor(file: RatingAgreementFile) {
     expect(file.format === FORMAT && file.system === "bgt", `format ${FORMAT} of bgt`);
     const { settings } = file;
@@ -88,19 +88,19 @@ export class RatingAgreement implements Agreed {
     const size = 4 * (2 * release.pairs + 1 + release.factors);
     const { content_bytes: told, body_bytes: body, delay_ms: delay } = file.slot;
     expect(told === size && body === size + BODY_ROOM, `slots of ${size} bytes in bodies of ${size + BODY_ROOM}`);
-    // Python rounds a half to the even number.
+    // Python rounds a half to the even number, JavaScript rounds it up: so a difference of a half is accepted.
     const isNear = Number.isInteger(delay) && Math.abs(delay - 1000 * settings.settle_seconds) <= 0.5;
     const same = isNear && this.deployment === settings.deployment;
     expect(same && file.promise.lifetime_slots === ROUNDS, "figures of its settings");
   }
 
-  /** Of how many items pairs are asked for. */
+  /** For how many items the round of kind pairs asks. */
   get top(): number {
     return Math.min(this.settings.release.top, this.settings.items);
   }
 }
 
-/** The text that a configuration's digest is made of. */
+/** The text over which a configuration's digest is computed. */
 export function canonicalOf(settings: Settings): string {
   const { privacy: _aside, settle_seconds: settle, model, ...rest } = settings as Settings & { privacy?: unknown };
   const { valid_seconds: valid, ...parameters } = model;

@@ -19,23 +19,23 @@ import { packAnswered, packRatings, unpackAnswered, unpackRatings, type RatingSt
 
 /** How a device is opened. */
 export interface RatingOptions extends OpenOptions {
-  /** The application's own copy, shipped with its code. */
+  /** The application's own copy of the agreement, shipped with its code. */
   readonly agreement: RatingAgreementFile;
 }
 
 const STATE = "state";
 const ID_BYTES = 16;
-/** Of a state that must be read before anybody works on it. */
+/** The revision of a state that must be read before it is used. */
 const UNREAD = -1;
 
 type Kept = Omit<RatingState, "key">;
 
 /**
- * One person's ratings, and a slot of each round that is asked for. All that it knows stays in its store; what leaves is one
- * padded slot in a round, and requests for the model that everybody gets.
+ * One person's device: their ratings, and a slot for each round. All that it knows stays in its store. Only two things
+ * leave: one padded slot in each round, and requests for the model that everybody gets.
  */
 export class RatingDevice {
-  /** Of what this page wrote or read last, drawn with each writing: so what another page wrote is noticed. */
+  /** The revision that this page wrote or read last. Each write draws a new one, so a write of another page is noticed. */
   #revision = UNREAD;
   readonly #tenancy: Tenancy;
   readonly #wire: Wire;
@@ -53,14 +53,14 @@ export class RatingDevice {
     this.#tenancy = new Tenancy(options.store, { taken: async () => undefined, leaving: async () => undefined });
   }
 
-  /** Go on with the state in the store, or begin. */
+  /** Open the device with the state in the store, or with a new one. */
   static async open(options: RatingOptions): Promise<RatingDevice> {
     const device = new RatingDevice(new RatingAgreement(options.agreement), options, await Key.drawn());
     await device.#alone(async () => undefined);
     return device;
   }
 
-  /** Take ratings on the configured scale; a later one of the same item replaces it. It ends when they are written. */
+  /** Add ratings on the configured scale; a later one of the same item replaces it. It ends when they are written. */
   rate(items: readonly number[], ratings: readonly number[]): Promise<void> {
     return this.#alone(async () => this.#save({ ratings: ratedAlso(this.agreement.settings, this.#state.ratings, items, ratings) }));
   }
@@ -73,7 +73,7 @@ export class RatingDevice {
     });
   }
 
-  /** What the person is expected to rate items, by the newest model; nothing leaves the device. */
+  /** Predict the person's ratings of items, by the newest model; nothing leaves the device. */
   predict(items: readonly number[]): Promise<number[]> {
     return this.#alone(async () => {
       requireItems(this.agreement.settings, items);
@@ -81,17 +81,18 @@ export class RatingDevice {
     });
   }
 
-  /** How many are rated, how many rounds were answered, and the model's version; for the person whose device it is. */
+  /** How many items are rated, how many rounds were answered, and the model's version; for the person whose device it is. */
   get status(): { rated: number; answered: number; waiting: boolean; modelVersion: number; ended: boolean } {
     const { ratings, answered, owed, newest, ended } = this.#state;
     return { rated: ratings.length, answered, waiting: owed !== null, modelVersion: newest?.version ?? 0, ended };
   }
 
   /**
-   * Make and hand in the slot whose time has come, and fetch the newest model. Call it when the page opens, and by `start`.
+   * Make and hand in the slot whose time has come, and fetch the newest model. Call it when the page opens; `start`
+   * calls it regularly.
    *
-   * Between its requests nothing is computed, packed or written: how long that takes follows from what the device holds. So
-   * the slot that a new model asks for leaves by a later call.
+   * Between its requests it computes, packs and writes nothing: the time of that would show what the device holds. So
+   * the slot that a new model asks for leaves with a later call.
    */
   async sync(): Promise<Round> {
     const body = await this.#made();
@@ -123,7 +124,7 @@ export class RatingDevice {
 
   // Slots.
 
-  /** The body that may leave by now, written; null where none may. */
+  /** Make and write the body that may leave now; null if none may. */
   #made(): Promise<Uint8Array | null> {
     return this.#alone(async () => {
       await this.#owes();
@@ -139,11 +140,11 @@ export class RatingDevice {
     });
   }
 
-  /** Owe the slot of the round that is asked for, if it was not answered, and none of a round that is over. */
+  /** Owe a slot for the open round, if it was not answered; owe none for a round that is over. */
   async #owes(): Promise<void> {
     const [{ owed, answered }, asked] = [this.#state, this.#version.asked];
     if (owed !== null && owed.round === asked?.number) return;
-    // The delay is drawn once, when the device learns of the round, and follows from nothing.
+    // The delay is drawn once, when the device learns of the round, and independent of everything.
     const fromMs = this.#now() + Math.floor(this.#random() * this.agreement.slot.delay_ms);
     const isOpen = asked !== null && asked.number >= answered;
     const next = isOpen ? { round: asked.number, fromMs, attempts: 0, body: null, fault: "" } : null;
@@ -152,7 +153,7 @@ export class RatingDevice {
     this.#onDue();
   }
 
-  /** Whether the slot was handed in. */
+  /** Note the gateway's answer; returns whether the slot was handed in. */
   #noteAnswer(body: Uint8Array, answer: Answer | null): Promise<boolean> {
     return this.#alone(async () => {
       const { owed } = this.#state;
@@ -163,7 +164,7 @@ export class RatingDevice {
         if (verdict === "handed in") await this.#save({ owed: null });
         else if (verdict === "ended") await this.#save({ owed: null, ended: true });
         else if (verdict === "fault") await this.#save({ owed: { ...owed, fault: answer?.code || String(answer?.status) } });
-        // Of another round than is open there: a newer model will say so.
+        // The gateway has another round open; a newer model will say which.
         else await this.#save({ owed: { ...owed, attempts, fromMs } });
       }
       return verdict === "handed in";
@@ -177,7 +178,7 @@ export class RatingDevice {
       const { seen: known, newest } = this.#state;
       const { version, figures, content, seen } = await takeVersion(this.agreement, known, found.body, found.tag, this.#now());
       if (figures.version === newest?.version) {
-        // The same model; keys may have followed.
+        // The same model, perhaps with newer keys.
         await this.#save({ seen });
         return null;
       }
@@ -190,9 +191,9 @@ export class RatingDevice {
     });
   }
 
-  // State: what changes it has written it when it ends.
+  // State: each call that changes it has written it when it ends.
 
-  /** Work on the newest state; where the work fails, what is in the store counts. */
+  /** Run `work` on the newest state. If `work` fails, the state in the store counts. */
   #alone<Result>(work: () => Promise<Result>): Promise<Result> {
     return this.#tenancy.run(async () => {
       await this.#refresh();
@@ -205,7 +206,7 @@ export class RatingDevice {
     });
   }
 
-  /** Read the state where another page wrote it, or it was cleared or put back beneath. */
+  /** Read the state again if another page wrote it, or if the store was cleared or restored. */
   async #refresh(): Promise<void> {
     const content = await this.options.store.read(STATE);
     const spent = unpackAnswered(await this.options.mark.read());
@@ -213,7 +214,7 @@ export class RatingDevice {
     if (isKnown) return;
     [this.#revision, this.#version] = [UNREAD, firstVersion(this.agreement)];
     if (content === null) {
-      // Cleared, or never there: what the mark knows was spent stays so, whatever else is gone.
+      // The state was cleared, or never there: what the mark says was spent stays spent.
       this.key = await Key.drawn();
       this.#state = begun(this.agreement, spent);
       return this.#save({});
@@ -229,7 +230,7 @@ export class RatingDevice {
     requireItems(this.agreement.settings, found.ratings.map(([item]) => item));
     if (found.newest !== null) this.#version = await this.#kept(found.newest);
     [this.#state, this.#revision] = [found, revision];
-    // An older copy: what it would send was sent. A mark that could not be written is written here.
+    // An older copy of the state: the slot that it would send was sent. A mark whose write failed is written here.
     if (spent !== found.answered) await this.#save({ answered, ...(spent > found.answered && { owed: null }) });
   }
 
@@ -248,7 +249,7 @@ export class RatingDevice {
     }
   }
 
-  /** Write the state with some of it changed, then the mark. */
+  /** Change the state and write it, then the mark. */
   async #save(changed: Partial<Kept>): Promise<void> {
     this.#state = { ...this.#state, ...changed };
     const revision = crypto.getRandomValues(new Uint32Array(1))[0]!;
