@@ -1,4 +1,3 @@
-import { isWeaker } from "../agreed.js";
 import { Agreement, type AgreementFile } from "../agreement.js";
 import { EdgeAgent, covers, most, type AgentState, type Allowance, type Outcome, type SharedModel, type Slot } from "../agent.js";
 import { equal } from "../encoding.js";
@@ -7,12 +6,12 @@ import type { Outcome as ValueOutcome } from "../features/kinds.js";
 import { Key } from "../key.js";
 import { WHOLE } from "../learner/exploration.js";
 import { retryMs, verdictOf } from "./answers.js";
+import { Device } from "./base.js";
 import { slotBody } from "./body.js";
 import { guaranteeText } from "./guarantee.js";
 import { unseen, type SeenModel } from "./model.js";
-import { drawn, type OpenOptions, type Round } from "./options.js";
+import type { OpenOptions, Round } from "./options.js";
 import { revisionOf } from "./packing.js";
-import { repeating } from "./repeating.js";
 import { packMark, packState, requireRows, unpackMark, unpackState } from "./state.js";
 import type { DeviceState, DueSlot, KeptModel, Outgoing } from "./state.js";
 import { queue } from "./store.js";
@@ -51,7 +50,7 @@ const UNREAD = -1;
  * One person's device: learner, state and transport. All that it knows stays in its store. Only two things leave: a
  * padded slot for each slot that falls due, and requests for the model that everybody gets.
  */
-export class EdgeDevice {
+export class EdgeDevice extends Device<Agreement, DeviceOptions> {
   /** The revision that this page wrote or read last. Each write draws a new one, so a write of another page is noticed. */
   #revision = UNREAD;
   /** Whether calls changed what is in memory since it was packed for the store. */
@@ -61,19 +60,19 @@ export class EdgeDevice {
   #fault: EdgeError | null = null;
   readonly #writes = queue();
   readonly #tenancy: Tenancy;
-  #onDue: () => void = () => undefined;
   #agent: EdgeAgent;
   #key: Key;
   #state: Omit<DeviceState, "agent" | "key" | "revision">;
 
   private constructor(
-    private readonly agreement: Agreement,
-    private readonly options: DeviceOptions,
+    agreement: Agreement,
+    options: DeviceOptions,
     private readonly wire: Wire,
     key: Key,
     agent: EdgeAgent,
     state: Omit<DeviceState, "agent" | "key" | "revision">,
   ) {
+    super(agreement, options);
     [this.#key, this.#agent, this.#state] = [key, agent, state];
     this.#tenancy = new Tenancy(options.store, {
       taken: () => this.#refresh(),
@@ -179,19 +178,7 @@ export class EdgeDevice {
     if (!ended) offered = await this.wire.model(this.#state.seen.tag, longestModel(this.agreement)).catch(refuses) ?? null;
     const handedIn = await this.#noteAnswers(answers);
     if (offered !== null) model = await this.#takeModel(offered).catch(refuses) ?? null;
-    return { handedIn, model, refused, nextMs: this.#nextMs() };
-  }
-
-  /** Call `sync` now and whenever something is to do, at least every `everyMs`; the function that it gives ends that. */
-  start(everyMs = 3_600_000, onRound: (round: Round | EdgeError) => void = () => undefined): () => void {
-    const wait = (): number | null => {
-      const next = this.#nextMs();
-      return next === null ? null : next - this.#now();
-    };
-    const { isDue, stop } = repeating(() => this.sync(), wait, everyMs, onRound);
-    // Else a slot that falls due while nothing was to do would wait for the next round.
-    this.#onDue = isDue;
-    return stop;
+    return { handedIn, model, refused, nextMs: this.nextMs() };
   }
 
   // State: calls change it in memory, and it is written in the background; a slot leaves only after the state is
@@ -202,7 +189,7 @@ export class EdgeDevice {
     return this.#tenancy.run(async () => {
       this.#tellFault();
       if (this.#revision === UNREAD) await this.#load();
-      const nowMs = this.#now();
+      const nowMs = this.now();
       this.#agent.advance(nowMs);
       this.#changed = true;
       this.#writing ??= setTimeout(() => void this.#writeBehind(), WRITES_BEHIND_MS);
@@ -283,7 +270,7 @@ export class EdgeDevice {
     const found = unpackState(this.agreement, content, null);
     this.#key = await Key.of(found.key);
     if (!equal(found.configuration, this.agreement.configuration)) {
-      this.#requireNoWeaker(found);
+      this.requireNoWeaker(found);
       const known = found.agent.allowance;
       const { due, ...rest } = most(known, spent);
       // As the Python agent does: drop the slots owed under the other agreement, and the visits towards its next slot.
@@ -318,16 +305,7 @@ export class EdgeDevice {
 
   /** The slots that fell due and were not taken, each with a new delay from now on. */
   #owed({ due, sent }: Allowance): DueSlot[] {
-    return Array.from({ length: due - sent }, () => this.#delayed(this.#now()));
-  }
-
-  #requireNoWeaker(found: DeviceState): void {
-    if (isWeaker(found.promise, this.agreement.promise)) {
-      throw new Refused("agreement: expected one that costs no more than the one agreed to, got a weaker one");
-    }
-    if (this.options.agreeAnew !== true) {
-      throw new Refused("agreement: expected the configuration agreed to, got another one (agreeAnew takes it)");
-    }
+    return Array.from({ length: due - sent }, () => this.#delayed(this.now()));
   }
 
   async #model(kept: KeptModel): Promise<SharedModel> {
@@ -382,18 +360,18 @@ export class EdgeDevice {
 
   #fallsDue(nowMs: number): void {
     this.#state = { ...this.#state, due: [...this.#state.due, this.#delayed(nowMs)] };
-    this.#onDue();
+    this.fellDue();
   }
 
   /** The delay is drawn once, and independent of everything. */
   #delayed(dueMs: number): DueSlot {
-    return { dueMs, delayMs: Math.floor(this.#random() * this.agreement.slot.delay_ms) };
+    return { dueMs, delayMs: Math.floor(this.random() * this.agreement.slot.delay_ms) };
   }
 
   async #takeSlots(): Promise<void> {
     const wait = this.agreement.terms.attribution_window_ms;
     await this.#alone(async () => {
-      const nowMs = this.#now();
+      const nowMs = this.now();
       this.#agent.advance(nowMs);
       const isOver = (one: DueSlot): boolean => one.dueMs + wait + one.delayMs <= nowMs;
       const over = this.#state.due.filter(isOver);
@@ -412,7 +390,7 @@ export class EdgeDevice {
 
   async #send(): Promise<Answered[]> {
     const answers: Answered[] = [];
-    for (const one of this.#state.outgoing.filter((item) => item.fault === "" && item.fromMs <= this.#now())) {
+    for (const one of this.#state.outgoing.filter((item) => item.fault === "" && item.fromMs <= this.now())) {
       if (this.#holds(one)) answers.push([one, await this.wire.slot(one.body)]);
     }
     return answers;
@@ -444,9 +422,9 @@ export class EdgeDevice {
   }
 
   async #answered(one: Outgoing, answer: Answer | null): Promise<Outgoing | "handed in" | "ended"> {
-    const nowMs = this.#now();
+    const nowMs = this.now();
     const verdict = verdictOf(answer);
-    const fromMs = nowMs + retryMs(one.attempts, answer, this.#random());
+    const fromMs = nowMs + retryMs(one.attempts, answer, this.random());
     const later = { ...one, attempts: one.attempts + 1, fromMs };
     if (verdict === "later") return later;
     if (verdict === "stale" && !one.resealed) {
@@ -470,7 +448,7 @@ export class EdgeDevice {
   #takeModel(found: Offered): Promise<number | null> {
     return this.#alone(async () => {
       const { seen, newest } = this.#state;
-      const taken = await takeModel(this.agreement, seen, found.body, found.tag, this.#now());
+      const taken = await takeModel(this.agreement, seen, found.body, found.tag, this.now());
       if (taken.shared.version === newest.version) {
         // The same model, perhaps with newer keys.
         this.#state = { ...this.#state, seen: taken.seen };
@@ -488,7 +466,7 @@ export class EdgeDevice {
     });
   }
 
-  #nextMs(): number | null {
+  protected override nextMs(): number | null {
     const wait = this.agreement.terms.attribution_window_ms;
     const times = [
       ...this.#state.due.map((one) => one.dueMs + wait + one.delayMs),
@@ -505,14 +483,6 @@ export class EdgeDevice {
       allowed[item] = true;
     }
     return allowed;
-  }
-
-  #now(): number {
-    return (this.options.now ?? Date.now)();
-  }
-
-  #random(): number {
-    return (this.options.random ?? drawn)();
   }
 }
 

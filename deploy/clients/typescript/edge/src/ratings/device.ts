@@ -1,10 +1,9 @@
-import { isWeaker } from "../agreed.js";
 import { retryMs, verdictOf } from "../device/answers.js";
+import { Device } from "../device/base.js";
 import { slotBody } from "../device/body.js";
 import { unseen } from "../device/model.js";
-import { drawn, type OpenOptions, type Round } from "../device/options.js";
+import type { OpenOptions, Round } from "../device/options.js";
 import { revisionOf } from "../device/packing.js";
-import { repeating } from "../device/repeating.js";
 import { Tenancy } from "../device/tenancy.js";
 import { Wire, type Answer, type Offered } from "../device/wire.js";
 import { equal } from "../encoding.js";
@@ -34,22 +33,22 @@ type Kept = Omit<RatingState, "key">;
  * One person's device: their ratings, and a slot for each round. All that it knows stays in its store. Only two things
  * leave: one padded slot in each round, and requests for the model that everybody gets.
  */
-export class RatingDevice {
+export class RatingDevice extends Device<RatingAgreement, RatingOptions> {
   /** The revision that this page wrote or read last. Each write draws a new one, so a write of another page is noticed. */
   #revision = UNREAD;
   readonly #tenancy: Tenancy;
   readonly #wire: Wire;
-  #onDue: () => void = () => undefined;
   #version: Version;
   #state: Kept;
 
   private constructor(
-    private readonly agreement: RatingAgreement,
-    private readonly options: RatingOptions,
+    agreement: RatingAgreement,
+    options: RatingOptions,
     private key: Key,
   ) {
+    super(agreement, options);
     [this.#version, this.#state] = [firstVersion(agreement), begun(agreement, 0)];
-    this.#wire = new Wire({ ...options, now: () => this.#now() });
+    this.#wire = new Wire({ ...options, now: () => this.now() });
     this.#tenancy = new Tenancy(options.store, { taken: async () => undefined, leaving: async () => undefined });
   }
 
@@ -108,18 +107,7 @@ export class RatingDevice {
     const offered = ended ? null : await this.#wire.model(this.#state.seen.tag, most).catch(refuses);
     const handedIn = body !== null && (await this.#noteAnswer(body, answer)) ? 1 : 0;
     const model = offered === null ? null : await this.#take(offered).catch(refuses);
-    return { handedIn, model, refused, nextMs: this.#nextMs() };
-  }
-
-  /** Call `sync` now and whenever something is to do, at least every `everyMs`; the function that it gives ends that. */
-  start(everyMs = 3_600_000, onRound: (round: Round | EdgeError) => void = () => undefined): () => void {
-    const wait = (): number | null => {
-      const next = this.#nextMs();
-      return next === null ? null : next - this.#now();
-    };
-    const { isDue, stop } = repeating(() => this.sync(), wait, everyMs, onRound);
-    this.#onDue = isDue;
-    return stop;
+    return { handedIn, model, refused, nextMs: this.nextMs() };
   }
 
   // Slots.
@@ -129,7 +117,7 @@ export class RatingDevice {
     return this.#alone(async () => {
       await this.#owes();
       const [{ owed, ended, seen }, asked] = [this.#state, this.#version.asked];
-      if (owed === null || asked === null || ended || owed.fault !== "" || owed.fromMs > this.#now()) return null;
+      if (owed === null || asked === null || ended || owed.fault !== "" || owed.fromMs > this.now()) return null;
       if (owed.body !== null) return owed.body;
       const salt = new DataView((await this.key.prf("bgt-salt")).buffer).getBigUint64(0, true);
       const content = slotOf(this.agreement, byItem(this.agreement.settings, this.#state.ratings), asked, salt);
@@ -145,12 +133,12 @@ export class RatingDevice {
     const [{ owed, answered }, asked] = [this.#state, this.#version.asked];
     if (owed !== null && owed.round === asked?.number) return;
     // The delay is drawn once, when the device learns of the round, and independent of everything.
-    const fromMs = this.#now() + Math.floor(this.#random() * this.agreement.slot.delay_ms);
+    const fromMs = this.now() + Math.floor(this.random() * this.agreement.slot.delay_ms);
     const isOpen = asked !== null && asked.number >= answered;
     const next = isOpen ? { round: asked.number, fromMs, attempts: 0, body: null, fault: "" } : null;
     if (owed === null && next === null) return;
     await this.#save({ owed: next });
-    this.#onDue();
+    this.fellDue();
   }
 
   /** Note the gateway's answer; returns whether the slot was handed in. */
@@ -160,7 +148,7 @@ export class RatingDevice {
       const verdict = verdictOf(answer);
       if (owed?.body && equal(owed.body, body)) {
         const attempts = owed.attempts + 1;
-        const fromMs = this.#now() + retryMs(owed.attempts, answer, this.#random());
+        const fromMs = this.now() + retryMs(owed.attempts, answer, this.random());
         if (verdict === "handed in") await this.#save({ owed: null });
         else if (verdict === "ended") await this.#save({ owed: null, ended: true });
         else if (verdict === "fault") await this.#save({ owed: { ...owed, fault: answer?.code || String(answer?.status) } });
@@ -176,7 +164,7 @@ export class RatingDevice {
   #take(found: Offered): Promise<number | null> {
     return this.#alone(async () => {
       const { seen: known, newest } = this.#state;
-      const { version, figures, content, seen } = await takeVersion(this.agreement, known, found.body, found.tag, this.#now());
+      const { version, figures, content, seen } = await takeVersion(this.agreement, known, found.body, found.tag, this.now());
       if (figures.version === newest?.version) {
         // The same model, perhaps with newer keys.
         await this.#save({ seen });
@@ -223,7 +211,7 @@ export class RatingDevice {
     this.key = await Key.of(key);
     const answered = Math.max(found.answered, spent);
     if (!equal(found.configuration, this.agreement.configuration)) {
-      this.#requireNoWeaker(found);
+      this.requireNoWeaker(found);
       this.#state = begun(this.agreement, answered);
       return this.#save({});
     }
@@ -240,16 +228,6 @@ export class RatingDevice {
     return versionOf(this.agreement, figures, content);
   }
 
-  #requireNoWeaker(found: Kept): void {
-    if (isWeaker(found.promise, this.agreement.promise)) {
-      throw new Refused("agreement: expected one that costs no more than the one agreed to, got a weaker one");
-    }
-    if (this.options.agreeAnew !== true) {
-      throw new Refused("agreement: expected the configuration agreed to, got another one (agreeAnew takes it)");
-    }
-  }
-
-  /** Change the state and write it, then the mark. */
   async #save(changed: Partial<Kept>): Promise<void> {
     this.#state = { ...this.#state, ...changed };
     const revision = crypto.getRandomValues(new Uint32Array(1))[0]!;
@@ -259,17 +237,9 @@ export class RatingDevice {
     this.#revision = revision;
   }
 
-  #nextMs(): number | null {
+  protected override nextMs(): number | null {
     const { owed, ended } = this.#state;
     return owed === null || owed.fault !== "" || ended ? null : owed.fromMs;
-  }
-
-  #now(): number {
-    return (this.options.now ?? Date.now)();
-  }
-
-  #random(): number {
-    return (this.options.random ?? drawn)();
   }
 }
 
