@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         no_args_is_help=True,
         help="Change the catalogue of a deployment whose items have names, by public records; needs the client's "
-        "rights. Nothing restarts, and nothing is spent.",
+        "rights. No worker restarts, and no epsilon is spent.",
     )
     group.command("list")(list_items)
     group.command()(add)
