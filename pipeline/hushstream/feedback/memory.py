@@ -197,7 +197,9 @@ class ShownEarlyFeedback:
 
     def claim(self, event_id: str) -> list[FeedbackRow]:
         """Remove and return the feedback for an event that has now been decided, whoever sent it."""
-        users = self._by_event.pop(event_id, {})
+        users = self._by_event.pop(event_id, None)
+        if users is None:
+            return []  # as for most events
         self._by_user.subtract(users.keys())
         self._held -= len(users)
         for user in users:

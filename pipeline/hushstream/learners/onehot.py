@@ -151,10 +151,7 @@ class OneHotUCB:
             NoEligibleArm: ``eligible`` allows none.
         """
         scores = self.scores(state, code)
-        if eligible is not None:
-            scores = scores.copy()
-            self._highest.exclude(scores, eligible)
-        return self._highest.choose(scores, tie)
+        return self._highest.choose(scores if eligible is None else scores.copy(), tie, eligible)
 
     def learn(self, state: OneHotState, code: int, arm: int, reward: float) -> None:
         """Fold one interaction into the state."""

@@ -13,7 +13,7 @@ import secrets
 import shlex
 import stat
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
@@ -96,10 +96,6 @@ class Key:
         return Key(self.prf("derive", purpose, *parts), self._reproducible)
 
     def digest(self, purpose: str, *chunks: bytes) -> bytes:
-        """Digest of ``chunks`` (16 bytes); see `digest_all`."""
-        return self.digest_all(purpose, chunks)
-
-    def digest_all(self, purpose: str, chunks: Sequence[bytes]) -> bytes:
         """Keyed digest of a sequence of chunks (16 bytes); without the key it reveals nothing about them.
 
         Keyed BLAKE2b over: length of purpose, purpose, number of chunks, all lengths, all chunks. Numbers

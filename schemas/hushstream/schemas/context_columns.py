@@ -18,9 +18,7 @@ from hushstream.schemas.rows import (
     Reject,
     all_plain,
     context_fault,
-    full_mask,
     id_fault,
-    mask_bytes,
     plain,
     track_fault,
 )
@@ -142,8 +140,9 @@ class _ContextGatherer:
         self._dimension = dimension
         self._width = 4 * dimension
         self._arms = arms
-        self._mask_bytes = mask_bytes(arms)
-        self._full = full_mask(arms)
+        self._mask_bytes = (arms + 7) // 8
+        self._full = ((1 << arms) - 1).to_bytes(self._mask_bytes, "little")
+        """The eligible mask that allows every arm; it is shown as the empty mask, which means the same."""
         self._event_ids: list[str] = []
         self._users: list[str] = []
         self._tracks: list[str] = []

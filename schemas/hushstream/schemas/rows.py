@@ -23,16 +23,6 @@ class Reject(NamedTuple):
     reason: Reason
 
 
-def mask_bytes(arms: int) -> int:
-    """Length of an eligible mask over this many arms."""
-    return (arms + 7) // 8
-
-
-def full_mask(arms: int) -> bytes:
-    """The eligible mask that allows every arm. Readers return the empty mask instead, which means the same."""
-    return ((1 << arms) - 1).to_bytes(mask_bytes(arms), "little")
-
-
 def plain(text: str) -> bool:
     """Whether a cheap test shows that an id is valid; `id_fault` checks all other ids."""
     return 0 < len(text) <= MAX_ID_BYTES and text.isascii()

@@ -117,15 +117,6 @@ def running_digest(digester: Digester, records: Iterable[InputRecord], running: 
     return running
 
 
-def digest_outputs(digester: Digester, outputs: Sequence[Output]) -> bytes:
-    """Digest of what will be released, in order (16 bytes)."""
-    chunks: list[bytes] = []
-    for output in outputs:
-        chunks.append(f"{output.topic}/{output.partition}".encode())
-        chunks.append(output.value)
-    return digester.digest("release", *chunks)
-
-
 # The chain.
 
 CHAIN_BYTES = DIGEST_BYTES
@@ -556,11 +547,6 @@ EXACT = Rounding()
 """Rounding of a role whose records must be equal."""
 
 
-def ranges_of(slices: Iterable[InputSlice]) -> tuple[InputRange, ...]:
-    """The ranges of slices."""
-    return tuple(InputRange(s.topic, s.partition, s.low, s.high) for s in slices)
-
-
 def covered(positions: Mapping[TopicPartition, int], slices: Sequence[InputSlice]) -> dict[TopicPartition, InputSlice]:
     """One slice for every input, also empty ones, in a fixed order.
 
@@ -575,13 +561,16 @@ def covered(positions: Mapping[TopicPartition, int], slices: Sequence[InputSlice
 
 
 def record_of(chain: Chain, batch: Batch, sequence: int) -> dict[str, Any]:
-    """The fields of the journal record ``sequence``, which covers a batch."""
+    """The fields of the journal record ``sequence``, which covers a batch and what will be released, in order."""
+    released: list[bytes] = []
+    for output in batch.outputs:
+        released += (f"{output.topic}/{output.partition}".encode(), output.value)
     head = {
         "sequence": sequence,
         "epoch": batch.epoch,
         "inputs": [part._asdict() for part in batch.inputs],
         "input_digest": batch.input_digest,
-        "release_digest": digest_outputs(chain.digester, batch.outputs),
+        "release_digest": chain.digester.digest("release", *released),
         "edition": chain.schema_generation,
     }
     return {"head": head, **batch.fields}

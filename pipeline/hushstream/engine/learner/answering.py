@@ -15,13 +15,13 @@ from typing import Any, ClassVar
 
 from hushstream.engine.declare.outcomes import Outcome
 from hushstream.engine.journal.chain import Batch as JournaledBatch
-from hushstream.engine.journal.chain import Chain, Identity, covered, digest_records, ranges_of, record_of, require_same
+from hushstream.engine.journal.chain import Chain, Identity, covered, digest_records, record_of, require_same
 from hushstream.engine.journal.ownership import owner
 from hushstream.engine.learner.items import ItemReader
 from hushstream.engine.learner.model_parts import PartReader
 from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.owns_journal import OwnsJournal
-from hushstream.engine.records import InputSlice, Output, Step, TopicPartition
+from hushstream.engine.records import InputRange, InputSlice, Output, Step, TopicPartition
 from hushstream.engine.refusals import WHOLE_RECORD, DeadLetters
 from hushstream.engine.state.declared import FIXED, Declared, Field, Several, Single
 from hushstream.engine.state.parts import READER, array
@@ -192,7 +192,8 @@ class AnsweringRole(OwnsJournal, Declared):
         """
         self.read.update((place, batch.slices[place].high) for place in self.inputs)
         parts, releases, journal = batch.slices.values(), tuple(batch.releases), None
-        whole = JournaledBatch(ranges_of(parts), digest_records(self.key, parts), answers, releases, epoch)
+        ranges = [InputRange(*part[:4]) for part in parts]
+        whole = JournaledBatch(ranges, digest_records(self.key, parts), answers, releases, epoch)
         fields = record_of(self.chain, whole, batch.sequence)
         if batch.journaled is None:
             journal = self.chain.append(fields)

@@ -18,7 +18,7 @@ change this, each user has a capacity of their own, and rewards do not count aga
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from itertools import accumulate
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -34,7 +34,8 @@ from hushstream.engine.learner.model_parts import PartReader, Version
 from hushstream.engine.learner.models import ModelReader, OnChain
 from hushstream.engine.noise.budget import ChargeKey, debit_fields
 from hushstream.engine.noise.spending import ChargeResult, Spending
-from hushstream.engine.records import InputSlice, ReplayMismatch
+from hushstream.engine.records import InputSlice, ReplayMismatch, TopicPartition
+from hushstream.engine.refusals import DeadLetters
 from hushstream.feedback.join import JoinOutcome
 from hushstream.feedback.memory import FeedbackRow, PastDecision
 from hushstream.learners.exploration import WHOLE
@@ -135,7 +136,10 @@ class Batch(AnsweredBatch):
 
     def __init__(
         self,
-        whole: AnsweredBatch,
+        sequence: int,
+        slices: Mapping[TopicPartition, InputSlice],
+        letters: DeadLetters,
+        journaled: Mapping[str, Any] | None,
         pieces: Sequence[DecodedContexts],
         inputs: tuple[InputSlice, FeedbackCursor, PublicCursor],
         of: tuple[bytes, int],
@@ -143,12 +147,12 @@ class Batch(AnsweredBatch):
         """Begin a batch without answers.
 
         Args:
-            whole: the batch with its slices, and the replayed record if any.
+            sequence, slices, letters, journaled: see `AnsweredBatch`.
             pieces: decoded contexts that cover the slice of contexts.
             inputs: contexts, clicks, and public inputs.
             of: the deployment's digest, and its number of arms.
         """
-        super().__init__(whole.sequence, whole.slices, whole.letters, whole.journaled)
+        super().__init__(sequence, slices, letters, journaled)
         self._pieces = pieces
         self.contexts, self.clicks, self.public = inputs
         self.earlier = self.clicks.part._replace(records=())

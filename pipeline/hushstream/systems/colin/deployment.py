@@ -141,7 +141,8 @@ class CollaborativeSystem(Core[CollaborativeConfig]):
         return CatalogueRules(self.config.arms, 2 * round(self.config.settle_seconds * 1000), self.digest)
 
     def _short(self, contexts: NDArray[np.float32]) -> NDArray[np.bool_]:
-        rows = short_enough(contexts.reshape(-1, self.features.dimension), self.features)
+        features = self.config.features
+        rows = short_enough(contexts.reshape(-1, features.dimension), features)
         return np.asarray(rows.reshape(-1, self.config.arms).all(axis=1))
 
     def noised_sums(self, key: Key, genesis_nonce: bytes, epoch: int, partition: int) -> NoisedRewardSums:

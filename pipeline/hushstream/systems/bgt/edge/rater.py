@@ -25,13 +25,12 @@ from hushstream.engine.journal.chain import (
     append,
     covered,
     digest_records,
-    ranges_of,
     replaying,
 )
 from hushstream.engine.journal.ownership import owner
 from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.owns_journal import OwnsJournal
-from hushstream.engine.records import InputRecord, InputSlice, Output, Step, TopicPartition
+from hushstream.engine.records import InputRange, InputRecord, InputSlice, Output, Step, TopicPartition
 from hushstream.engine.refusals import DeadLetters
 from hushstream.engine.state.declared import FIXED, Declared, Flat, Single, State, integer, own_part
 from hushstream.engine.state.parts import array
@@ -226,7 +225,8 @@ class RaterMachine(OwnsJournal, Declared):
             "model_version": self.received.version,
             "slots": said.slots,
         }
-        return Batch(ranges_of(parts.values()), self.input_digest([*parts.values()]), fields, tuple(said.outputs)), said
+        ranges = [InputRange(*part[:4]) for part in parts.values()]
+        return Batch(ranges, self.input_digest([*parts.values()]), fields, tuple(said.outputs)), said
 
     # What the server publishes.
 

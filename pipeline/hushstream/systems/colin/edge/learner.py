@@ -319,9 +319,8 @@ class CollaborativeLearnerMachine(DecisionRole):
             self.open.add(event_id, OpenRow(self.now_ms, user, node, arm, version, chosen))
         batch.answer(event_id, past, MODEL)
         batch.counts[Outcome.DECIDED] += 1
-        if self.early:
-            for click in self.early.claim(event_id):
-                self._feed(click, batch.earlier, batch)
+        for click in self.early.claim(event_id):
+            self._feed(click, batch.earlier, batch)
 
     def _choose(
         self, scores: NDArray[np.float64], eligible: NDArray[np.bool_] | None, user: str, event_id: str

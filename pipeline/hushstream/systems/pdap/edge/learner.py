@@ -48,6 +48,7 @@ from hushstream.systems.pdap.algorithm.aggregate import Aggregate
 from hushstream.systems.pdap.algorithm.outcomes import NAME_BYTES, Outcomes
 from hushstream.systems.pdap.algorithm.serving import SERVING, Serving
 from hushstream.systems.pdap.algorithm.tickets import TICKETS
+from hushstream.systems.pdap.cells import Grid
 from hushstream.systems.pdap.deployment import TRACK, PdapSystem
 from hushstream.systems.pdap.reasons import PdapRefusal
 from hushstream.systems.pdap.records import MAX_ROWS_A_RECORD, Forward, forward_fields, outcome_fields, parse_model
@@ -149,7 +150,7 @@ class PdapLearnerMachine(DecisionRole):
         # What was shown is public, so that users may share the places; no reward takes one.
         early = ShownEarlyFeedback(feedback.early_feedback, feedback.early_feedback)
         models = [ModelReader(system, 0, TRACK, "TicketModel")]
-        decode = partial(_decode, system)
+        decode = partial(_decode, system, system.config.grid)
         super().__init__(system, partition, key, models, early, feedback.remembered_events, decode, vendor)
         self.vendor, self.home = vendor, system.homes[vendor]
         self.open: OpenRows[OpenRow] = OpenRows(system.settle_ms, self.arms)
@@ -285,9 +286,8 @@ class PdapLearnerMachine(DecisionRole):
             forwards.setdefault(serving, []).append(forward)
         batch.answer(event_id, past, MODEL)
         batch.counts[Outcome.DECIDED] += 1
-        if self.early:
-            for click in self.early.claim(event_id):
-                self._feed(click, batch.earlier, batch)
+        for click in self.early.claim(event_id):
+            self._feed(click, batch.earlier, batch)
 
     def _eligible(self, mask: bytes) -> Bools | None:
         """The arms that may be shown to a context that names these arms, or none: (arms,).
@@ -379,7 +379,7 @@ class PdapLearnerMachine(DecisionRole):
         batch.releases.append(Output(topic, 0, self.chain.encode(name, fields)))
 
 
-def _decode(system: PdapSystem, part: InputSlice) -> PathContexts:
+def _decode(system: PdapSystem, grid: Grid, part: InputSlice) -> PathContexts:
     found, schema = decode_checked(part, system.requests), system.config.declared
     contexts = found.columns.contexts
     good = np.ones(len(contexts), dtype=np.bool_)
@@ -387,7 +387,7 @@ def _decode(system: PdapSystem, part: InputSlice) -> PathContexts:
     # What is refused has no path; any stands for it.
     paths = np.zeros(len(contexts), dtype=np.int64)
     known = contexts[good] if schema is None else schema.positions(schema.read(contexts[good].tobytes()))
-    paths[good] = system.config.grid.paths(known)
+    paths[good] = grid.paths(known)
     return PathContexts(
         found.low, found.high, found.columns, found.refused, found.oversized, found.losses, paths=paths.tolist()
     )

@@ -141,7 +141,7 @@ class CounterSharing(DeclaresFields):
     def take(self, slot: Slot) -> bool:
         """See `Sharing.take`: a full leaf is due."""
         self._counted.append(slot)
-        if len(self._counted) < self.node.capacity_left:
+        if self.node.slots + len(self._counted) < self._slots:
             return False
         self.flush()
         return True

@@ -33,7 +33,6 @@ from hushstream.engine.journal.chain import (
     covered,
     digest_records,
     in_its_generation,
-    ranges_of,
     record_of,
     require_same,
 )
@@ -45,7 +44,7 @@ from hushstream.engine.noise.epochs import EPOCH_FIELD, NoiseEpoch
 from hushstream.engine.noise.key_rotation import STAYS, KeyInForce
 from hushstream.engine.noise.spending import SPENDING, Spending
 from hushstream.engine.owns_journal import OwnsJournal
-from hushstream.engine.records import InputRecord, InputSlice, Output, ReplayMismatch, Step, TopicPartition
+from hushstream.engine.records import InputRange, InputRecord, InputSlice, Output, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.refusals import WHOLE_RECORD, DeadLetters
 from hushstream.engine.state.declared import (
     FIXED,
@@ -73,7 +72,7 @@ from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
-from hushstream.schemas.rows import id_fault, plain
+from hushstream.schemas.rows import id_fault
 from hushstream.systems.pdol.algorithm.edge import admit
 from hushstream.systems.pdol.algorithm.rows import Features, Past, Rows, Slot
 from hushstream.systems.pdol.deployment import PdolSystem
@@ -685,7 +684,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         batch = Batch(journaled)
         self._take(parts, batch)
         fields = {**batch.fields(self.sharing.version), "turned_to": turned_to}
-        ranges, inputs = ranges_of(parts.values()), digest_records(self.key, parts.values())
+        ranges, inputs = [InputRange(*part[:4]) for part in parts.values()], digest_records(self.key, parts.values())
         whole = JournaledBatch(ranges, inputs, fields, tuple(batch.outputs), self.epoch.number)
         return batch, record_of(self.chain, whole, self.chain.sequence + 1)
 
@@ -739,7 +738,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
     ) -> None:
         """Predict one record, answer it again, or refuse it."""
         node = slots.nodes[place]
-        reason = self._id_fault(event_id, user) or self._stranger(node)
+        reason = id_fault(event_id) or id_fault(user) or self._stranger(node)
         if reason is not None:
             self._refuse(str(reason), one, batch, row)
             return
@@ -768,12 +767,6 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         self.pending[event_id] = Slot(node, tag, features, 0, said)
         while len(self.pending) > self.system.config.records.label_slots:
             self._count(*self.pending.popitem(last=False), batch)
-
-    @staticmethod
-    def _id_fault(event_id: str, user: str) -> str | None:
-        if plain(event_id) and plain(user):
-            return None
-        return id_fault(event_id) or id_fault(user)
 
     def _stranger(self, node: int) -> PdolRefusal | None:
         if node not in self.nodes:
