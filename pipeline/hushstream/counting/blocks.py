@@ -155,7 +155,7 @@ class BlockCounters:
         self._shift = shift(tree.base, tree.levels)
         self._nodes_drawn = plan.groups_per_block * (tree.base - 1)
         self._rows_drawn = plan.groups_per_block * tree.base
-        self._clocks = np.zeros(blocks, dtype=np.int64)
+        self._counts = np.zeros(blocks, dtype=np.int64)
         self._sums = np.zeros((blocks, dimension), dtype=np.int64)
         self._bound = 0
         # Pages of zeros cost nothing before they are written: blocks without leaves hold no noise.
@@ -169,7 +169,7 @@ class BlockCounters:
     @property
     def leaves(self) -> NDArray[np.int64]:
         """How many leaves each block has, int64 (N,); 0 for one that was erased."""
-        return np.maximum(self._clocks, 0)
+        return np.maximum(self._counts, 0)
 
     def add(self, blocks: NDArray[np.int64], leaves: NDArray[np.int64]) -> None:
         """Take a batch. The sum of all rows of one block is one leaf of this block.
@@ -189,12 +189,12 @@ class BlockCounters:
             return
         touched, sums = _summed_by_block(blocks, leaves)
         # As an unsigned integer, the leaf count of an erased block is beyond any horizon.
-        if int(self._clocks[touched].view(np.uint64).max()) >= self.plan.plan.horizon:
+        if int(self._counts[touched].view(np.uint64).max()) >= self.plan.plan.horizon:
             self._require_kept(touched)
             raise HorizonReached(f"blocks: expected at most {self.plan.plan.horizon} leaves of one block, got one more")
         self._bound = bound_after(self._bound, self._sums, leaves)
         self._sums[touched] += sums
-        self._clocks[touched] += 1
+        self._counts[touched] += 1
         self._moved[touched] = True
 
     def release(self) -> NDArray[np.int64]:
@@ -230,7 +230,7 @@ class BlockCounters:
         require_leaves(leaves, self.plan.plan.dimension)
         self._require_blocks(blocks, len(leaves))
         self._require_kept(blocks)
-        most = int((self._clocks + np.bincount(blocks, minlength=self.plan.blocks)).max())
+        most = int((self._counts + np.bincount(blocks, minlength=self.plan.blocks)).max())
         if most > self.plan.plan.horizon:
             raise HorizonReached(
                 f"blocks: expected at most {self.plan.plan.horizon} leaves of one block, got {most} with these"
@@ -252,7 +252,7 @@ class BlockCounters:
             BadLeaves: no such block.
         """
         self._require_blocks(np.array([block], dtype=np.int64), None)
-        self._clocks[block] = self._above_at[block] = self._held[:, block] = _ERASED
+        self._counts[block] = self._above_at[block] = self._held[:, block] = _ERASED
         self._sums[block] = self._above[block] = self._noise[block] = 0
         for rows in self._rows:
             rows[block] = 0
@@ -261,7 +261,7 @@ class BlockCounters:
     def dump(self) -> bytes:
         """The state as bytes, without the digest that `BlockPlan.save` adds."""
         head = _STATE_HEAD.pack(STATE_VERSION, self.plan.blocks)
-        return head + self._clocks.astype("<i8").tobytes() + self._sums.astype("<i8").tobytes()
+        return head + self._counts.astype("<i8").tobytes() + self._sums.astype("<i8").tobytes()
 
     def load(self, body: bytes) -> None:
         """Take over a state.
@@ -277,15 +277,15 @@ class BlockCounters:
                 f" version or number, in {len(body)} bytes"
             )
         held = np.frombuffer(body, dtype="<i8", offset=_STATE_HEAD.size).astype(np.int64)
-        clocks, sums = held[:blocks].copy(), held[blocks:].reshape(blocks, dimension).copy()
-        if clocks.min() < _ERASED or clocks.max() > self.plan.plan.horizon or sums[clocks == _ERASED].any():
+        counts, sums = held[:blocks].copy(), held[blocks:].reshape(blocks, dimension).copy()
+        if counts.min() < _ERASED or counts.max() > self.plan.plan.horizon or sums[counts == _ERASED].any():
             raise BadState(f"block state: expected 0 to {self.plan.plan.horizon} leaves of each block, got others")
         bound = largest_size(sums)
         if bound > LARGEST_SUM:
             raise BadState("block state: expected sums within 2^62, got larger ones")
-        self._clocks, self._sums, self._bound = clocks, sums, bound
+        self._counts, self._sums, self._bound = counts, sums, bound
         self._held[:], self._above_at[:], self._noise[:] = -1, -1, 0
-        self._moved[:] = clocks > 0
+        self._moved[:] = counts > 0
 
     def _require_blocks(self, blocks: NDArray[np.int64], rows: int | None) -> None:
         if not isinstance(blocks, np.ndarray) or blocks.dtype != np.int64 or blocks.ndim != 1:
@@ -298,12 +298,12 @@ class BlockCounters:
             raise BadLeaves(f"block numbers: expected 0 to {self.plan.blocks - 1}, got one outside")
 
     def _require_kept(self, blocks: NDArray[np.int64]) -> None:
-        if int(self._clocks[blocks].min(initial=0)) == _ERASED:
+        if int(self._counts[blocks].min(initial=0)) == _ERASED:
             raise BadLeaves("blocks: expected leaves of blocks that are kept, got some of an erased one")
 
     def _refresh(self, blocks: NDArray[np.int64]) -> None:
         """Update the noise of these blocks (each named once) to their leaf counts."""
-        ordinary = self._clocks[blocks] + self._shift
+        ordinary = self._counts[blocks] + self._shift
         above = ordinary // self._base
         # The levels above the lowest change only once in b leaves of a block: their sum is kept.
         late = np.flatnonzero(above != self._above_at[blocks])

@@ -97,7 +97,7 @@ class BinaryCounter(CompletedCounter):
             for index in range(self.leaves >> level, end >> level)
             if not index & 1
         ]
-        drawn = self.nodes.draw_over(*self._over(places, self._took(leaves, origin)))
+        drawn = self.nodes.draw_over(*self._over(places, self._next_histories(leaves, origin)))
         noise = np.zeros((len(leaves), self.plan.dimension), dtype=np.int64)
         for level, held in self._held.items():
             noise[: ((self.leaves >> level) + 1 << level) - first] += held

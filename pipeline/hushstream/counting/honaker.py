@@ -124,7 +124,7 @@ class HonakerCounter(CompletedCounter):
         first = self.leaves + 1
         fine = np.zeros((len(leaves), self.plan.dimension), dtype=np.int64)
         times = np.arange(first, first + len(leaves))
-        drawn = self.nodes.draw_over(*self._wanted(leaves, self._took(leaves, origin)))
+        drawn = self.nodes.draw_over(*self._wanted(leaves, self._next_histories(leaves, origin)))
         for level, (start, estimates) in self._complete(len(leaves), drawn).items():
             prefix = times >> level
             rows = np.flatnonzero(prefix & 1)

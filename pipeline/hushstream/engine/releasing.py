@@ -191,7 +191,7 @@ class Releases:
             self.spending.adopt(self.epoch.charge_key(window))
         if fields["turned_to"] == STAYS:
             return False
-        # No epoch of its own: the next release opens one in any case.
+        # The rotation begins no epoch of its own here, because the next release opens one in any case.
         self.put_key(fields["turned_to"])
         return True
 

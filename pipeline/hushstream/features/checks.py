@@ -102,7 +102,7 @@ def limits(place: str, given: object) -> tuple[float, float]:
     return low, high
 
 
-def part(place: str, given: object) -> float:
+def fraction(place: str, given: object) -> float:
     """Check that a value is a number from 0 to 1, and return it.
 
     Raises:
@@ -128,7 +128,7 @@ def finite(name: str, value: object, expected: str) -> float:
         BadValue: no number, NaN, infinite, or beyond what 64 bits hold.
     """
     if not is_number(value):
-        raise wrong(name, expected, value)
+        raise wrong_type(name, expected, value)
     try:
         found = float(value)  # type: ignore[arg-type]  # is_number says that it converts
     except OverflowError:
@@ -150,13 +150,13 @@ def text(name: str, value: object, expected: str) -> str:
             raise BadValue(f"{name}: expected at most {LONGEST_TEXT} bytes, got a larger whole number")
         value = str(int(value))
     if not isinstance(value, str):
-        raise wrong(name, expected, value)
+        raise wrong_type(name, expected, value)
     if len(value) > LONGEST_TEXT // 4 and (len(value) > LONGEST_TEXT or _bytes(value) > LONGEST_TEXT):
         raise BadValue(f"{name}: expected at most {LONGEST_TEXT} bytes of UTF-8, got {len(value):,} letters")
     return value
 
 
-def wrong(name: str, expected: str, value: object) -> BadValue:
+def wrong_type(name: str, expected: str, value: object) -> BadValue:
     """The error of a value of another type."""
     return BadValue(f"{name}: expected {expected}, got {type_name(value)}")
 

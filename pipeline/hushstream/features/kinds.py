@@ -29,7 +29,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.features.checks import finite, limits, part, require_keys, text, vocabulary, whole, wrong
+from hushstream.features.checks import finite, fraction, limits, require_keys, text, vocabulary, whole, wrong_type
 from hushstream.features.errors import BadDeclaration, BadValue
 from hushstream.privacy.amounts import count_text
 
@@ -168,7 +168,7 @@ class Feature(ABC):
         Raises:
             BadValue: as `encode`.
         """
-        found = [self.encode(name, None if _is_gap(values, value) else value) for value in values]
+        found = [self.encode(name, None if _is_missing(values, value) else value) for value in values]
         outcomes = np.array([one.outcome for one in found], dtype=np.int64)
         if not self.column.shape:
             return np.array([one.wire for one in found], dtype=self.column), outcomes
@@ -397,7 +397,7 @@ class Boolean(Feature):
         if value is None:
             return Encoded(2, Outcome.MISSING)
         if not isinstance(value, bool | np.bool_):
-            raise wrong(name, "true or false", value)
+            raise wrong_type(name, "true or false", value)
         return Encoded(int(value), Outcome.KNOWN)
 
     def valid(self, column: NDArray[Any]) -> Bools:
@@ -582,13 +582,13 @@ class Tags(Feature):
     def declared(cls, place: str, given: Mapping[Any, Any]) -> Tags:
         require_keys(place, given, ("vocabulary", "most", "redundancy"), ("vocabulary", "most"))
         known = vocabulary(f"{place}.vocabulary", given["vocabulary"], MOST_ENTRIES)
-        redundancy = part(f"{place}.redundancy", given.get("redundancy", 0.0))
+        redundancy = fraction(f"{place}.redundancy", given.get("redundancy", 0.0))
         return cls(known, whole(f"{place}.most", given["most"], 1, len(known)), redundancy)
 
     def settings(self) -> dict[str, Any]:
         # A value of 0 is left out, so that declarations from before this setting existed keep their digest.
-        said = {"redundancy": self.redundancy} if self.redundancy else {}
-        return {"vocabulary": list(self.vocabulary), "most": self.most, **said}
+        extra = {"redundancy": self.redundancy} if self.redundancy else {}
+        return {"vocabulary": list(self.vocabulary), "most": self.most, **extra}
 
     @property
     def cells(self) -> int:
@@ -615,7 +615,7 @@ class Tags(Feature):
         if value is None:
             return Encoded(bytes(size), Outcome.MISSING)
         if isinstance(value, str | bytes | bytearray) or not isinstance(value, Sequence | set | frozenset):
-            raise wrong(name, "a list of texts", value)
+            raise wrong_type(name, "a list of texts", value)
         found, outcome = dict[int, None](), Outcome.KNOWN
         # A set has another order in each process. It is sorted, so that every process keeps the same tags.
         for entry in sorted(value, key=str) if isinstance(value, set | frozenset) else value:
@@ -844,7 +844,7 @@ def _one_cell(column: NDArray[Any]) -> Shares:
 def _vector(name: str, value: Any, length: int) -> NDArray[np.float64]:
     expected = f"{count_text(length, 'finite number')}"
     if isinstance(value, str | bytes) or not isinstance(value, Sequence | np.ndarray):
-        raise wrong(name, expected, value)
+        raise wrong_type(name, expected, value)
     if np.ndim(value) != 1 or len(value) != length:
         raise BadValue(f"{name}: expected {expected}, got {len(value):,} entries")
     if isinstance(value, np.ndarray) and value.dtype.kind in "fiu":
@@ -858,8 +858,8 @@ def _vector(name: str, value: Any, length: int) -> NDArray[np.float64]:
 def _named_within(names: Sequence[str], positions: NDArray[np.float64], low: float, high: float) -> str:
     """Name the values whose positions lie from ``low`` up to ``high``, for a kind with few values."""
     found = [name for name, place in zip(names, positions.tolist(), strict=True) if low <= place < high]
-    told = found if len(found) <= _MOST_NAMED else [*found[: _MOST_NAMED - 1], f"{len(found) - _MOST_NAMED + 1} more"]
-    return " or ".join(told) or "nothing"
+    named = found if len(found) <= _MOST_NAMED else [*found[: _MOST_NAMED - 1], f"{len(found) - _MOST_NAMED + 1} more"]
+    return " or ".join(named) or "nothing"
 
 
 def _clock(name: str, value: str) -> float:
@@ -879,6 +879,6 @@ def _floats(name: str, values: object) -> NDArray[np.float64] | None:
     return values.astype(np.float64)
 
 
-def _is_gap(values: object, value: object) -> bool:
+def _is_missing(values: object, value: object) -> bool:
     """Whether a value of a float array is NaN: how data frames write that there is none."""
     return isinstance(values, np.ndarray) and values.dtype.kind == "f" and values.ndim == 1 and value != value

@@ -75,7 +75,7 @@ _ROWS: Mapping[str, tuple[dict[str, Any], str, str, str]] = {
 
 def kind_rows() -> list[KindRow]:
     """Make a row for each kind; its figures are those of the row's example."""
-    return [_row(kind, *said) for kind, said in _ROWS.items()]
+    return [_row(kind, *facts) for kind, facts in _ROWS.items()]
 
 
 def _row(kind: str, settings: dict[str, Any], takes: str, missing: str, outside: str) -> KindRow:

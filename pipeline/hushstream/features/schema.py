@@ -166,8 +166,8 @@ class FeatureSchema:
     @property
     def canonical(self) -> bytes:
         """The declaration with every default written out, as canonical bytes."""
-        said = {"version": _VERSION, "features": self.plain}
-        return json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
+        content = {"version": _VERSION, "features": self.plain}
+        return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
     @property
     def plain(self) -> dict[str, dict[str, Any]]:
@@ -301,7 +301,7 @@ class FeatureSchema:
 
     def cell_names(self) -> list[str]:
         """The meaning of each cell in words: "country: fr", "age: about 39", "hour: about 4:00"."""
-        return [f"{block.name}: {said}" for block in self.table for said in _cells_of(self.features[block.name])]
+        return [f"{block.name}: {meaning}" for block in self.table for meaning in _cells_of(self.features[block.name])]
 
     def _shares(self, name: str, rows: Rows) -> tuple[NDArray[Any], Shares]:
         feature = self.features[name]
@@ -397,7 +397,7 @@ def _abouts(low: float, high: float, nodes: int, log: bool) -> list[str]:
     shares = [node / (nodes - 1) for node in range(nodes)]
     values = [low * (high / low) ** one if log else low + (high - low) * one for one in shares]
     for digits in range(3, 18):
-        said = [f"about {value:.{digits}g}" for value in values]
-        if len(set(said)) == nodes:
+        names = [f"about {value:.{digits}g}" for value in values]
+        if len(set(names)) == nodes:
             break
-    return said
+    return names

@@ -169,7 +169,7 @@ class KeptAnswers:
         next_ms: the deadline of the oldest one; without meaning if there is none.
     """
 
-    __slots__ = ("_blocks", "_count", "_first", "_last", "_places", "_room", "_tags", "next_ms")
+    __slots__ = ("_blocks", "_count", "_first", "_last", "_places", "_slots_left", "_tags", "next_ms")
 
     def __init__(self) -> None:
         """Begin without answers."""
@@ -228,8 +228,8 @@ class KeptAnswers:
         if not self._count:
             self.next_ms = deadline_ms
         self._count += 1
-        self._room -= 1
-        if not self._room:
+        self._slots_left -= 1
+        if not self._slots_left:
             self._tidy()
 
     def forget(self, now_ms: int) -> None:
@@ -263,7 +263,7 @@ class KeptAnswers:
         # emptied slot would end the search for entries behind it.
         self._places = array("I", bytes(4 * size))
         self._tags = bytearray(size)
-        self._room = 2 * size // 3
+        self._slots_left = 2 * size // 3
 
     def _at(self, place: int) -> tuple[bytearray, int]:
         """The block of an entry, and the entry's beginning in it."""
@@ -297,7 +297,7 @@ class KeptAnswers:
         while size < 5 * self._count:
             size *= 2
         self._make_table(size)
-        self._room -= self._count
+        self._slots_left -= self._count
         places, tags, last, base, start = self._places, self._tags, size - 1, _BLOCK, self._first & _WITHIN
         for block in self._blocks:
             while start < len(block):

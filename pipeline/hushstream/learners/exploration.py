@@ -134,10 +134,10 @@ class Softmax:
         parts = _exponentials()[np.clip(np.nan_to_num(steps, nan=_LOWEST), 0, _LOWEST).astype(np.intp)]
         if eligible is not None:
             parts = np.where(eligible, parts, 0)
-        there = parts > 0
-        count = int(there.sum())
+        allowed = parts > 0
+        count = int(allowed.sum())
         # Below 2^31 10^9, so within 64 bits.
-        weights = np.where(there, 1 + parts * (WHOLE - count) // int(parts.sum()), 0)
+        weights = np.where(allowed, 1 + parts * (WHOLE - count) // int(parts.sum()), 0)
         weights[int(parts.argmax())] += WHOLE - int(weights.sum())
         return weights
 
@@ -150,8 +150,8 @@ class Softmax:
         above = int(np.cumsum(weights)[other.arm])
         # e^(2/64) < 1 + 1/16; every end of an interval moves by less than that share of all numbers.
         near = above - owned - WHOLE // 16 <= number < above + WHOLE // 16
-        alike = owned > 0 and 16 * abs(other.propensity - owned) <= owned + 16
-        return 0.0 if near and alike else float("inf")
+        similar = owned > 0 and 16 * abs(other.propensity - owned) <= owned + 16
+        return 0.0 if near and similar else float("inf")
 
 
 def highest(scores: Scores, eligible: Bools | None) -> float:

@@ -139,8 +139,8 @@ def count_text(count: float, noun: str, form: str = "") -> str:
         noun: in the singular.
         form: format of the number.
     """
-    said = format(count, form)
-    return f"{said} {noun if said == '1' else _PLURALS.get(noun, f'{noun}s')}"
+    number = format(count, form)
+    return f"{number} {noun if number == '1' else _PLURALS.get(noun, f'{noun}s')}"
 
 
 _PLURALS = {"leaf": "leaves"}

@@ -163,8 +163,8 @@ class RenyiFilter:
     def left(self, total: tuple[int, ...]) -> Cost:
         """The largest single (epsilon, delta) that would still be admitted; prices with a curve may be larger."""
         spent, residue = (self._at_order(total), total[-1]) if total else (0, 0)
-        room = self.divergence_micro - spent
-        epsilon = _largest(lambda epsilon: pure_to_renyi_micro(epsilon, self.order) <= room) if room > 0 else 0
+        unspent = self.divergence_micro - spent
+        epsilon = _largest(lambda epsilon: pure_to_renyi_micro(epsilon, self.order) <= unspent) if unspent > 0 else 0
         return Cost(epsilon, max(0, self.residue_units - residue))
 
     def part(self, share: Fraction) -> RenyiFilter:

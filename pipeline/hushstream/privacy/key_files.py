@@ -165,9 +165,9 @@ def rotate(path: str | Path) -> KeyRing:
     ring = load_ring(path)
     if ring.current >= LARGEST_EPOCH:
         raise KeyFileError(f"key file {path}: expected an epoch below {LARGEST_EPOCH}; make a new key")
-    turned = KeyRing(ring.oldest, ring.current + 1, ring.retired, ring.key)
-    _replace(path, turned)
-    return turned
+    rotated = KeyRing(ring.oldest, ring.current + 1, ring.retired, ring.key)
+    _replace(path, rotated)
+    return rotated
 
 
 def retire(path: str | Path, epoch: int) -> KeyRing:

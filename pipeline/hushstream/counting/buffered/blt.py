@@ -231,7 +231,7 @@ class BltCounter(DrawingCounter):
 
     def _noise_run(self, leaves: NDArray[np.int64], origin: bytes) -> NDArray[np.int64]:
         totals = np.empty_like(leaves)
-        drawn = self.nodes.draw_over(*self._wanted(leaves, self._took(leaves, origin)))
+        drawn = self.nodes.draw_over(*self._wanted(leaves, self._next_histories(leaves, origin)))
         for row, fresh in enumerate(drawn):
             self.push(fresh - self.feedback())
             totals[row] = self._total

@@ -49,7 +49,7 @@ from hushstream.schemas.columns import (
 )
 
 NEVER_MS = 1 << 63
-"""Stands for the log time or offset of a record that does not exist; it is above all values in a log."""
+"""Log time or offset of a record that does not exist; it is above all values in a log."""
 
 FLOAT_TIE_MARGIN = 1e-4
 """On replay a journaled arm may differ from the recomputed one only if the difference of their scores is within this

@@ -148,7 +148,7 @@ class NoiseEpoch:
         return {_ON_DISK.get(name, name): value for name, value in asdict(self).items()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take over a packed state."""
+        """Restore a packed state."""
         for field in fields(self):
             setattr(self, field.name, state[_ON_DISK.get(field.name, field.name)])
 

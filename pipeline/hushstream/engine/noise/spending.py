@@ -1,7 +1,7 @@
-"""Decides before each release whether the budget allows it, and what it is debited.
+"""Decides before each release whether the budget allows it, and which amount is debited.
 
-The answers follow from the configuration and from earlier requests. A replay gives the same answers, so they need no
-records. A refusal changes no sum, and is repeated for every further release of that charge: if the price of an epoch is
+The results follow from the configuration and from earlier charges. A replay gives the same results, so no record holds
+them. A refusal changes no sum, and is repeated for every further release of that charge: if the price of an epoch is
 refused, all its steps are withheld. When a redraw is charged, earlier redraws that were not charged are charged with
 it. For instance, a requested epoch may be the n-th incarnation of a journal that has lost the records of earlier ones;
 these have released, too.
@@ -161,8 +161,8 @@ class Spending:
         """
         terms, scope = self.terms, self._life_scope
         wanted = terms.life_up_to(max(charge_key.redraw, self._newest), charge_key.window)
-        had = self._ledger.totals()[scope] or (0,) * len(wanted)
-        lacking = tuple(max(0, want - has) for want, has in zip(wanted, had, strict=True))
+        paid = self._ledger.totals()[scope] or (0,) * len(wanted)
+        lacking = tuple(max(0, want - has) for want, has in zip(wanted, paid, strict=True))
         if lacking == terms.limit.price(terms.life):
             return replace(terms.life, scope=scope)
         return replace(terms.life, scope=scope, cost=terms.limit.cost(lacking), curve=lacking if any(lacking) else ())

@@ -25,9 +25,9 @@ from hushstream.engine.configuration import (
     PrivacyConfig,
     declared_features,
     later,
-    mode_said_aside,
     require_mode,
-    said_aside,
+    undigested_mode,
+    undigested_privacy,
 )
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import (
@@ -283,8 +283,8 @@ class PdapConfig:
     feedback: FeedbackConfig = field(default_factory=FeedbackConfig)
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
     budget: BudgetConfig | None = None
-    privacy: PrivacyConfig = said_aside()
-    mode: Mode = mode_said_aside()
+    privacy: PrivacyConfig = undigested_privacy()
+    mode: Mode = undigested_mode()
     system: Literal["pdap"] = "pdap"
     declared: Any = later(None)
 

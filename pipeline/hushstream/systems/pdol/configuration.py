@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from hushstream.counting.statement import LARGEST_LIFE
 from hushstream.engine import language
-from hushstream.engine.configuration import PrivacyConfig, canonical_form, declared_features, later, said_aside
+from hushstream.engine.configuration import PrivacyConfig, canonical_form, declared_features, later, undigested_privacy
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import (
     REFUSE_UNKNOWN,
@@ -256,7 +256,7 @@ class PdolConfig:
     prediction: PredictionConfig = field(default_factory=PredictionConfig)
     gossip: GossipConfig | None = None
     budget: BudgetConfig | None = None
-    privacy: PrivacyConfig = said_aside()
+    privacy: PrivacyConfig = undigested_privacy()
     system: Literal["pdol"] = "pdol"
 
     def __post_init__(self) -> None:

@@ -196,7 +196,7 @@ class BlockCounterMachine(ReopeningRole):
         if len(taken):
             if not self.waits:
                 self.open_since_ms = log_time_ms
-            self.counter.take(taken)
+            self.counter.take_checked(taken)
             gathered.counts[Outcome.REWARD_TAKEN] += len(taken)
 
     def _settle(self, gathered: Gathered) -> None:

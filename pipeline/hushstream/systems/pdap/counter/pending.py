@@ -77,7 +77,7 @@ class Counter:
         self.taken = 0
         self._config = config
         self.noise = noise
-        self._grid = config.grid
+        self._grid, self._schedule, self._least_counts = config.grid, config.schedule, config.least_counts
         self._pending = Blocks.none()
         self._fresh: list[Blocks] = []
         self._arrivals: list[Int64] = []
@@ -97,7 +97,7 @@ class Counter:
 
     def _open_at(self, taken: int) -> None:
         """The number of taken outcomes at which the open window began."""
-        self._opened_at, self._closes_at = taken, self._config.schedule.after(taken)
+        self._opened_at, self._closes_at = taken, self._schedule.after(taken)
 
     def take(self, outcomes: Outcomes) -> None:
         """Take outcomes into the open window.
@@ -112,6 +112,10 @@ class Counter:
                 f"outcomes: expected at most {self._config.release.horizon} ever, got {self.taken} and"
                 f" {len(outcomes)} more"
             )
+        self.take_checked(outcomes)
+
+    def take_checked(self, outcomes: Outcomes) -> None:
+        """See `take`; the caller must have checked the outcomes (`require`) and the horizon."""
         ones = np.ones(len(outcomes), dtype=np.int64)
         self._fresh.append(Blocks(outcomes.cells, outcomes.arms, ones, outcomes.rewards))
         self._arrivals.append(outcomes.arrivals)
@@ -129,7 +133,7 @@ class Counter:
         """
         if window != self.window:
             raise PdapError(f"window: expected {self.window} to close, got {window}")
-        blocks, self._pending = close(self._grid, self.pending, self._config.least_counts)
+        blocks, self._pending = close(self._grid, self.pending, self._least_counts)
         arrived, arrivals = self._next()
         noise = self.noise(window, blocks, self.history)
         noised = Blocks(blocks.cells, blocks.arms, blocks.counts, checked_add(blocks.sums, noise))

@@ -35,7 +35,7 @@ class CounterSharing(DeclaresFields):
 
     fields: ClassVar[Mapping[str, Field]] = {
         "reader": own_part(READER),
-        "model_version": integer("int", disk="version"),
+        "version": integer("int"),
         "model_phase": integer(),
         "model": rows("<i4", disk="weights"),
         "predictors": optional_part("predictors"),
@@ -55,7 +55,7 @@ class CounterSharing(DeclaresFields):
         config = system.config
         self.reader = ModelReader(system, 0, TRACK, "LinearModel")
         self.model: NDArray[np.int32] = np.zeros(config.records.dimension, dtype=np.int32)
-        self.model_version = 0
+        self.version = 0
         self.model_phase = -1
         """The last phase that the current model contains."""
         nodes = config.nodes_of(partition)
@@ -80,10 +80,6 @@ class CounterSharing(DeclaresFields):
     @property
     def read(self) -> Mapping[TopicPartition, int]:
         return {self.reader.topic: self.reader.position}
-
-    @property
-    def version(self) -> int:
-        return self.model_version
 
     @property
     def draws_ahead(self) -> bool:
@@ -111,7 +107,7 @@ class CounterSharing(DeclaresFields):
         adopted = 0
         for record in self.reader.read(part):
             self.model = np.frombuffer(record.fields["weights"], "<i4").astype(np.int32)
-            self.model_version, self.model_phase = record.fields["version"], record.fields["phase"]
+            self.version, self.model_phase = record.fields["version"], record.fields["phase"]
             adopted += 1
         return {Outcome.MODEL_ADOPTED: adopted} if adopted else {}
 
