@@ -185,7 +185,7 @@ def decision_table(logs: LogCopy, system: System, party: str = "", in_shadow: bo
     answers, rules = conversation.answers, system.requests
     if conversation != DECISIONS.of(party) or answers is None or not isinstance(rules, ContextRules):
         raise HushstreamError(f"deployment {system.config.deployment}: expected one that decides, got another")
-    (clicks,) = conversation.feedback
+    (feedback_topic,) = conversation.feedback
     items = _items_of(rules, logs)
     wait_ms = _wait_ms(system)
     numbers: dict[str, int] = {}
@@ -195,7 +195,7 @@ def decision_table(logs: LogCopy, system: System, party: str = "", in_shadow: bo
         asked = logs.part((conversation.requests, partition))
         contexts = _contexts(asked, conversation.requests, partition, rules, numbers)
         ends_ms = max((record.timestamp_ms for record in asked.records), default=0)
-        said = _feedback(logs.part((clicks, partition)), contexts, wait_ms)
+        said = _feedback(logs.part((feedback_topic, partition)), contexts, wait_ms)
         for answer, position in _answers(decided):
             context, feedback = contexts.get(answer.event_id), said.get(answer.event_id, _Feedback())
             why = _omitted(answer, context, feedback, ends_ms - wait_ms, in_shadow)

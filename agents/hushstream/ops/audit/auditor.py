@@ -36,7 +36,7 @@ from typing import Any
 
 from aiokafka.errors import KafkaError
 
-from hushstream.agents.datadir import check_datadir, kept_alone
+from hushstream.agents.datadir import check_datadir, locked_folder
 from hushstream.agents.errors import DENIED, InputsDeleted, TopicsReplaced, WorkerError, from_client
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.observe.collection import collect_in_steps
@@ -151,7 +151,7 @@ class Auditor:
             HushstreamError: the auditor cannot go on; the message is one line.
         """
         check_datadir(self._settings.datadir)
-        with kept_alone(self._settings.datadir, "auditor"):
+        with locked_folder(self._settings.datadir, "auditor"):
             await self._run(stop, once)
         return 1 if self.differences else 0
 

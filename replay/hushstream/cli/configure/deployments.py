@@ -18,7 +18,7 @@ from hushstream.cli.own_flags import OwnFlags
 from hushstream.cli.progress import working
 from hushstream.engine.declare.artefacts import PublishedKey
 from hushstream.engine.declare.declaration import Kind
-from hushstream.engine.declare.live import require_person_told, require_private
+from hushstream.engine.declare.live import require_person_promised, require_private
 from hushstream.engine.system import DeploymentValues
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.key_files import check, retire, rotate, storage_zone
@@ -142,7 +142,7 @@ def _require_possible(config: DeploymentValues, path: Path) -> None:
     if artefacts.public_dataset is None:
         promises = kind.promises(config, artefacts)
         require_private(promises, str(path))
-        require_person_told(config, promises, str(path))
+        require_person_promised(config, promises, str(path))
 
 
 def _default_zones() -> tuple[str, ...]:
