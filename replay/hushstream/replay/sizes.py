@@ -219,10 +219,10 @@ async def _played(sample: Sample, log: DirectEventLog) -> None:
 
 def parser_of(system: str) -> argparse.ArgumentParser:
     """The parser of the command's options, those of the system's sample among them."""
-    description = "What one interaction and one user take of disk, memory and CPU, measured here, what a rate needs."
+    description = "Measures disk, memory and CPU of an interaction and a user; --rate adds what a deployment needs."
     parser = argparse.ArgumentParser("hushstream sizes", description=description, allow_abbrev=False)
-    parser.add_argument("--system", choices=SAMPLES, default=system, help="whose sample is played (%(default)s)")
-    parser.add_argument("--rate", type=float, help="interactions a second at its busiest: what so many need")
+    parser.add_argument("--system", choices=SAMPLES, default=system, help="system whose sample is played (%(default)s)")
+    parser.add_argument("--rate", type=float, help="interactions a second at the peak, to print what they need")
     parser.add_argument("--people", type=int, default=1_000_000, help="users whose state is kept (%(default)s)")
     parser.add_argument("--partitions", type=int, default=100, help="of the role that answers (%(default)s)")
     for name, default in shape_of(system).items():
@@ -245,7 +245,7 @@ def asked_of(given: argparse.Namespace) -> Asked | None:
     if given.rate is None:
         return None
     if given.rate <= 0 or min(given.people, given.partitions) < 1:
-        raise HushstreamError("sizes: expected a rate above 0, and people and partitions from 1 on")
+        raise HushstreamError("sizes: expected --rate above 0, --people and --partitions from 1 on")
     return Asked(given.rate, given.people, given.partitions)
 
 

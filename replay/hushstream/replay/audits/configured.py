@@ -155,7 +155,7 @@ def seen(plan: Plan | None, steps: int, what: str) -> str:
     least = f"the first {steps:,} of at most {count_text(plan.horizon, what, ',')} of the counter"
     if steps >= plan.horizon:
         return f"{least}, all there are"
-    return f"{least}, with noise for them all, against the curve of what these can tell"
+    return f"{least}, with the noise for all of them, and the curve of an attacker who sees only the first ones"
 
 
 def _no_curve(setting: float) -> Callable[[float], float]:

@@ -232,9 +232,9 @@ async def run(rates: Sequence[float], seconds: float) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """See the module; returns the exit code."""
-    parser = argparse.ArgumentParser(description="How many decisions a gateway gives, and how soon.")
-    parser.add_argument("--rates", default="500,1000,1500,2000,3000,4000,6000", help="requests a second, rising")
-    parser.add_argument("--seconds", type=float, default=10.0, help="for how long each")
+    parser = argparse.ArgumentParser(description="Measures the rate and the latency of a gateway's decisions.")
+    parser.add_argument("--rates", default="500,1000,1500,2000,3000,4000,6000", help="rising requests a second")
+    parser.add_argument("--seconds", type=float, default=10.0, help="seconds for each rate")
     given = parser.parse_args(arguments)
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} before it began", flush=True)
     uvloop.run(run([float(rate) for rate in given.rates.split(",")], given.seconds))

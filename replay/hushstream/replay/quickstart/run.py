@@ -150,7 +150,7 @@ class Quickstart:
             AlreadyKilled: an earlier kill is not finished.
         """
         if self._killing.state != "running":
-            raise AlreadyKilled(f"kill: expected a learner that runs, it is {self._killing.state}")
+            raise AlreadyKilled(f"kill: expected a running learner, got one that is {self._killing.state}")
         self._killing = Killing(self._killing.number + 1, "away")
         self._killed_at.append(round(self._traffic.seconds, 1))
         self._after = asyncio.create_task(self._bring_back())

@@ -224,13 +224,13 @@ async def _trade_with_devices(
         front.agreement = await until_agreed(calls, gateway)
         traffic = DeviceTraffic(calls, gateway, Agreement.read(front.agreement), seed)
         everybody = taste.visitors(visitors, random.Random(seed))
-        print(f"open; {visitors} devices learn, and hand in through the gateway at {gateway}", flush=True)
+        print(f"open; {visitors} devices learn, and send slots through the gateway at {gateway}", flush=True)
         await _until(alive, _come_with_devices(traffic, everybody))
 
 
 async def _come_with_devices(traffic: DeviceTraffic, everybody: Sequence[taste.Visitor]) -> None:
     await traffic.run(everybody)
-    print(f"{traffic.handed_in} slots handed in; {_tallied(traffic.tally)}", flush=True)
+    print(f"{traffic.handed_in} slots sent; {_tallied(traffic.tally)}", flush=True)
     await asyncio.Event().wait()
 
 
@@ -309,18 +309,18 @@ def _counted(found: Verified) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """See the module; returns the exit code."""
     parser = argparse.ArgumentParser(description="A small web shop, with simulated visitors and a page.")
-    parser.add_argument("--port", type=int, default=8766, help="of the page; 0 for any")
+    parser.add_argument("--port", type=int, default=8766, help="port of the page; 0 for any free one")
     parser.add_argument("--visitors", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seeds", type=int, help="open nothing: print what is bought in so many rehearsals")
+    parser.add_argument("--seeds", type=int, help="simulate this many seeds without a page, and print their purchases")
     parser.add_argument(
-        "--stock-changes", action="store_true", help="with --seeds: an item comes, one goes, and all is verified"
+        "--stock-changes", action="store_true", help="with --seeds: add an item, withdraw one, and verify everything"
     )
     parser.add_argument(
         "--devices",
         type=Path,
         metavar="PACKAGE",
-        help="visitors learn on their own devices; the built @hushstream/edge",
+        help="visitors learn on their own devices; folder of the built @hushstream/edge",
     )
     given = parser.parse_args(arguments)
     try:

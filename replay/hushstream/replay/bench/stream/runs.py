@@ -154,7 +154,7 @@ async def open_bench(
     _new_folder(folder)
     async with AsyncExitStack() as stack:
         bootstrap = await stack.enter_async_context(embedded_broker(folder)) if given is None else given
-        prefix = f"bench-{secrets.token_hex(4)}."  # a given broker may have the topics of earlier runs
+        prefix = f"bench-{secrets.token_hex(4)}."  # the given broker may have topics of earlier runs
         producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", max_batch_size=256 * 1024)
         await producer.start()
         try:

@@ -132,7 +132,7 @@ def paper_line(scale: Scale, progress: Progress | None) -> Row:
         system="pdol",
         source=PAPER,
         setting=f"{streams[0].name}, {NODES} nodes, {len(streams[0]):,} records",
-        measure="labels right",
+        measure="correct predictions",
         less_is_better=False,
         claimed=CLAIMED,
         true=true,

@@ -36,7 +36,7 @@ def audit_config(config: BgtConfig, runs: int, false_alarm: float) -> AuditRepor
     release = config.release
     if release.noise == "exact":
         raise HushstreamError(
-            "audit: expected release.mechanism gaussian, got exact, which promises nothing and is for public data alone"
+            "audit: expected release.mechanism gaussian, got exact, which has no guarantee and is for public data alone"
         )
     rig = Rig(replace(config, items=min(config.items, max(MOST_ITEMS, config.top)), features=0))
     settings = {

@@ -44,8 +44,8 @@ def audit_config(config: CollaborativeConfig, runs: int, false_alarm: float) -> 
     release, bounds = config.release, config.features
     if release.mechanism == "exact":
         raise HushstreamError(
-            "audit: expected a release.mechanism that adds noise, got exact, which promises nothing and is for public "
-            "data alone"
+            "audit: expected a release.mechanism that adds noise, got exact, which guarantees nothing and is "
+            "for public data alone"
         )
     # How often a step is released does not change its noise; with one row a step there is space for more users.
     system = collaborative(replace(release, rows=1), bounds)
@@ -75,9 +75,9 @@ def audit_config(config: CollaborativeConfig, runs: int, false_alarm: float) -> 
 
 def _reduced(config: CollaborativeConfig, users: int) -> tuple[str, ...]:
     return (
-        f"all users but {users}, and how they are tied, as each user's sums have noise of their own",
+        f"all users but {users}, and their relation, as each user's sums have noise of their own",
         "the items, as a reward moves the sums by its features alone",
-        *(["rows of a step beyond the first, as they do not shape its noise"] if config.release.rows != 1 else []),
+        *(["rows of a step beyond the first, as they do not change its noise"] if config.release.rows != 1 else []),
     )
 
 

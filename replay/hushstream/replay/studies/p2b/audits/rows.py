@@ -39,7 +39,7 @@ def _releases() -> tuple[Recipe, ...]:
     tuples = ReleaseConfig(mode="tuples", sampling=SAMPLING, threshold=THRESHOLD)
     crowds = ReleaseConfig(mode="tuples", sampling=SAMPLING, threshold=PAPER_THRESHOLD)
     paper = ReleaseConfig(mode="paper", sampling=SAMPLING)
-    slot, unique = "a report against null in one slot", "a tuple that nobody else has, under a popular code"
+    slot, unique = "a report against null in one slot", "a tuple of one report alone, under a popular code"
 
     def crowd() -> Audit:
         run = releases.audit_tuples_release(releases.p2b(tuples), WORST_CROWD)
@@ -84,9 +84,7 @@ def _attacks() -> tuple[Recipe, ...]:
         _attack(
             "differenced-metrics", "the public endpoint before and after a click", 150, attacks.differenced_metrics
         ),
-        _attack(
-            "differenced-windows", "all of a window but its sums, reports or nulls", 150, attacks.differenced_windows
-        ),
+        _attack("differenced-windows", "a window's public facts, reports or nulls", 150, attacks.differenced_windows),
     )
 
 

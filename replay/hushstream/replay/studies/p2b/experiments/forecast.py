@@ -49,13 +49,13 @@ from hushstream.systems.p2b.reports.planning.forecast import (
 from hushstream.systems.p2b.reports.planning.plan import ASSUMED_REST, FACTORS, assumed_for
 
 NAME = "p2b-forecast"
-TITLE = "What a plan says beforehand, beside what the whole simulation gives"
+TITLE = "The forecast of a plan compared with the whole simulation"
 SEEDS = (1, 2, 3, 4, 5)
 SETTINGS = (
     "Gains are expected rewards over the first ten interactions of new users, over those of cold learners; means over"
     " worlds.",
-    "The forecast with true spreads knows how far effects of each feature differ in the world, and the click rate of a"
-    " random item; with assumed ones it knows the number of features and that rate.",
+    "The forecast with true spreads knows the spread of each feature's effects in the world, and the click "
+    "rate of a random item; with assumed spreads it knows the number of features and that rate.",
     "Nothing was fitted on these worlds.",
 )
 

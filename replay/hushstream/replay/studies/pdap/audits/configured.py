@@ -66,7 +66,7 @@ def _reduced(config: PdapConfig, blocks: Abreast) -> tuple[str, ...]:
             else []
         ),
         *(["blocks of other levels, whose epsilon is no larger"] if config.cells.levels else []),
-        "when windows close, which follows from public counts: one is closed with all units in it, and one after it",
+        "the closing of windows, which follows from public counts: one with all units is closed, and one after it",
     )
 
 

@@ -248,7 +248,7 @@ def audits() -> tuple[Audit, ...]:
         Audit(
             "pdap-paper",
             "release",
-            "one click more, and which item a neighbour's context is shown",
+            "one more click, and the item that a neighbour's context gets",
             200,
             audit_paper(),
             paper_claim=Cost(epsilon_micro(PAPER_EPSILON)),

@@ -345,7 +345,7 @@ def audits() -> tuple[Audit, ...]:
     about = "a record against null, releases, models and predictions seen"
     blt, digits = (audited_config(kind) for kind in ("blt", "negative-digit"))
     claim = Cost(epsilon_micro(1.0))
-    first = "the first record of a node one way or the other, all that it sends seen"
+    first = "the first record of a node against its negative, all messages of the node seen"
     return (
         Audit("pdol-blt", "release", about, 1_000, audit_domain("blt"), subjects=(blt.sharing,)),
         Audit(

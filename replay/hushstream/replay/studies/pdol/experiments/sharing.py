@@ -240,9 +240,9 @@ def forms(quick: bool, progress: Progress | None, data: Path | None) -> Findings
         (streams[0].name,),
         tuple(seeds),
         (
-            f"{streams[0].node_count} nodes, delta {DELTA:g}. Per step: each node sends its parameters with noise after"
-            " each record over a random graph of 4 neighbours, gradients at what was sent; Gaussian noise is for record"
-            " against null.",
+            f"{streams[0].node_count} nodes, delta {DELTA:g}. Per step: each node sends its parameters with "
+            "noise after each record over a random graph of 4 neighbours, with gradients at sent parameters; "
+            "Gaussian noise is for record against null.",
         ),
     )
     return Findings(description, rows, [] if quick else _forms_targets(rows))
