@@ -132,17 +132,17 @@ def first_draw(plan: Plan) -> tuple[float, Sizes]:
     return unit, laplace_law(unit, epsilon)
 
 
-def steps_for(runs: int, abreast: int, effort: int) -> int:
+def steps_for(runs: int, parallel: int, effort: int) -> int:
     """The number of steps that each counter may get; one step takes ``effort`` times the smallest effort.
 
     Raises:
         HushstreamError: with this many runs of the configuration, no time is left for a step.
     """
-    steps = _LEAVES // (-(-runs // abreast) * effort)
+    steps = _LEAVES // (-(-runs // parallel) * effort)
     if not steps:
         raise HushstreamError(
-            f"audit: expected at most {_LEAVES // effort * abreast} runs of this configuration, of which one release "
-            f"gives {abreast}, got {runs}; with so many there is no time for even the first step of its counter, so "
+            f"audit: expected at most {_LEAVES // effort * parallel} runs of this configuration, of which one release "
+            f"gives {parallel}, got {runs}; with so many there is no time for even the first step of its counter, so "
             f"take fewer by --runs"
         )
     return steps

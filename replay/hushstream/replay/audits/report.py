@@ -110,8 +110,8 @@ class AuditReport:
             if curve is not None:
                 yield f"By the exact trade-off curve, the noise is that of epsilon {curve:.4f} or more."
         else:
-            told = "could not be distinguished, so this attack gives no lower bound"
-            yield f"Attacked: {runs} {told} ({confidence(result)})."
+            no_bound = "could not be distinguished, so this attack gives no lower bound"
+            yield f"Attacked: {runs} {no_bound} ({confidence(result)})."
         if self.curve_known:
             claim = epsilon_float(result.claimed.epsilon_micro)
             more = "" if self.least is None else " More runs (--runs) detect smaller excesses."

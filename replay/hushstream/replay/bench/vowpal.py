@@ -59,8 +59,8 @@ def application(policy: Policy) -> web.Application:
         return web.json_response(answer)
 
     async def reward(request: web.Request) -> web.Response:
-        told = await request.json()
-        policy.reward(told["event_id"], told["reward"])
+        body = await request.json()
+        policy.reward(body["event_id"], body["reward"])
         return web.json_response({"logged": True})
 
     made = web.Application()

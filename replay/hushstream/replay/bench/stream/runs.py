@@ -20,6 +20,7 @@ from hushstream.engine.declare.declaration import System, asked_partitions
 from hushstream.ops.connection import Connection, guard_code
 from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import key_path, write_key
+from hushstream.replay.bench.baseline import log_times, passthrough_rate
 from hushstream.replay.bench.cpu import CpuMeter
 from hushstream.replay.bench.errors import BenchFailed
 from hushstream.replay.bench.journal import DecisionsTail, timed, waits_ms
@@ -35,7 +36,6 @@ from hushstream.replay.bench.load import (
 )
 from hushstream.replay.bench.processes import Running, embedded_broker, started
 from hushstream.replay.bench.rows import Progress
-from hushstream.replay.bench.yardstick import log_times, passthrough_rate
 from hushstream.schemas.topics import physical
 from hushstream.systems.p2b.configuration import (
     ContextConfig,

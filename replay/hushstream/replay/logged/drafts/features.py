@@ -187,9 +187,9 @@ def _known_too_late(
     """The reason why a column is not known before an item is shown; None where it may be known."""
     arm, reward = meant["arm"], meant["reward"]
     if arm is not None:
-        told = set(zip(map(str, columns[arm]), map(str, values), strict=True))
-        items, contents = ({pair[place] for pair in told} for place in (0, 1))
-        if len(told) == len(items) and len(contents) > 1 and len(values) >= _ROWS_AN_ITEM * len(items):
+        pairs = set(zip(map(str, columns[arm]), map(str, values), strict=True))
+        items, contents = ({pair[place] for pair in pairs} for place in (0, 1))
+        if len(pairs) == len(items) and len(contents) > 1 and len(values) >= _ROWS_AN_ITEM * len(items):
             return "as it depends on the item shown: it describes the item, not the visit (items.features)"
     if reward is not None:
         rewarded = [truth_of(value) is not False and _says(value) for value in columns[reward]]

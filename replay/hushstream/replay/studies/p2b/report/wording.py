@@ -46,8 +46,8 @@ def figures_of_cells(result: RunResult) -> list[str]:
 def _of_arm(result: RunResult) -> str:
     """The name and warnings of the deployment with exact interactions."""
     arm = result.comparison_arm
-    told = (NOT_PRIVATE,) if arm is None else (*arm.privacy.marks, f"deployment {arm.deployment}")
-    return "; ".join(told)
+    labels = (NOT_PRIVATE,) if arm is None else (*arm.privacy.marks, f"deployment {arm.deployment}")
+    return "; ".join(labels)
 
 
 def interval(summary: ConditionSummary) -> str:

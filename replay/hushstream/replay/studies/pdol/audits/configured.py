@@ -76,7 +76,7 @@ def audit_config(config: PdolConfig, runs: int, false_alarm: float) -> AuditRepo
         "horizon": sharing.horizon,
         "releases": leaves,
     }
-    told = (
+    attacked_steps = (
         f"the first {leaves} of at most {count_text(sharing.horizon, 'release')} of one counter, and the "
         f"models made of them; {features} of {dimension} features have a record to be distinguished from null"
     )
@@ -88,7 +88,7 @@ def audit_config(config: PdolConfig, runs: int, false_alarm: float) -> AuditRepo
         epoch_guarantee(config),
         runs,
         false_alarm,
-        told,
+        attacked_steps,
         _reduced(config, dimension),
     )
 

@@ -17,7 +17,7 @@ from hushstream.replay.experiments.findings import Description, Findings
 from hushstream.replay.experiments.rows import Row, privacy_columns
 from hushstream.replay.progress import Progress
 from hushstream.replay.studies.pdol.experiments.gossip_play import as_printed, play_gossip, without_noise
-from hushstream.replay.studies.pdol.runs import NODES, PAPER, columns, gossip_config, mean_of, rising, told
+from hushstream.replay.studies.pdol.runs import NODES, PAPER, columns, gossip_config, mean_of, rising, step_counter
 from hushstream.replay.studies.pdol.worlds.records import RecordStream
 from hushstream.replay.studies.pdol.worlds.streams import sparse_synthetic, tmc_binary
 from hushstream.systems.pdol.configuration import GRAPHS
@@ -81,7 +81,7 @@ def nodes(quick: bool, progress: Progress | None, data: Path | None) -> Findings
 
 def _play(name: str, runs: Sequence[Run], quick: bool, progress: Progress | None, data: Path | None) -> list[Row]:
     seeds = range(1) if quick else range(3)
-    step = told(progress, len(runs) * len(seeds))
+    step = step_counter(progress, len(runs) * len(seeds))
     rows = []
     for run in runs:
         played, config = [], None
