@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import role_work
-from hushstream.engine.declare.declaration import System, asked_partitions
+from hushstream.engine.declare.declaration import System, request_partitions
 from hushstream.engine.machine import Machine
 from hushstream.ops.check.verify import verify
 from hushstream.ops.log_copy import LogCopy
@@ -170,7 +170,7 @@ def play(sample: Sample) -> tuple[LogCopy, dict[str, list[Machine]], dict[str, f
 
     driven = [timed(machine, spending(role)) for role, found in machines.items() for machine in found]
     driver = DirectDriver(log, driven, bytes(32))
-    asyncio.run(_played(sample, DirectEventLog(log, driver, asked_partitions(sample.system))))
+    asyncio.run(_played(sample, DirectEventLog(log, driver, request_partitions(sample.system))))
     return LogCopy.of(log), machines, seconds
 
 

@@ -17,7 +17,7 @@ from hushstream.agents.worker.deployment import KEYS, KeySource
 from hushstream.agents.worker.roles import all_machines
 from hushstream.client.logs.event_log import EventLog
 from hushstream.engine.declare.conversation import conversation_of
-from hushstream.engine.declare.declaration import System, asked_partitions
+from hushstream.engine.declare.declaration import System, request_partitions
 from hushstream.ops.log_copy import LogCopy
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
@@ -44,7 +44,7 @@ class DirectSession:
     def event_log(self, party: str = "") -> EventLog:
         """The log of one client; ``party`` says whose topics, where each party has topics of its own."""
         answers = conversation_of(self._system, party).answers
-        return DirectEventLog(self._log, self._driver, asked_partitions(self._system), answers)
+        return DirectEventLog(self._log, self._driver, request_partitions(self._system), answers)
 
     async def logs(self) -> LogCopy:
         """A copy of all topics as they are now, for export and verify."""

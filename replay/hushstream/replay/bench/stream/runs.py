@@ -16,7 +16,7 @@ from aiokafka.errors import for_code
 
 from hushstream.agents.worker.deployment import KEYS, prepare
 from hushstream.engine.configuration import PartitionConfig
-from hushstream.engine.declare.declaration import System, asked_partitions
+from hushstream.engine.declare.declaration import System, request_partitions
 from hushstream.ops.connection import Connection, guard_code
 from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import key_path, write_key
@@ -282,7 +282,7 @@ class Bench:
 
     def load(self, events: int, home: int = 0) -> Load:
         """Requests of the users of one partition."""
-        partitions = asked_partitions(self.system)
+        partitions = request_partitions(self.system)
         return make_load(events, self._sizes.users, self._sizes.dimension, SEED, home, partitions)
 
     async def learner(self, name: str) -> Learner:

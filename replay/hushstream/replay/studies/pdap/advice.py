@@ -136,7 +136,7 @@ def play_plan(
         False: f"It will not beat vendors that keep apart: {KEEP_APART}.",
         None: f"It may or may not beat vendors that keep apart: {UNCLEAR}.",
     }
-    return plan.told(
+    return plan.with_verdict(
         beats,
         f"{words[beats]} {mean:+.1f} points of clicks after {decisions:,} decisions ({low:+.1f} to {high:+.1f}).",
         (found.way_text,),

@@ -300,7 +300,7 @@ def _private_model(system: P2BSystem, key: Key, given: Contributions) -> tuple[M
         closed_by = ClosedBy.SLOTS if len(part) == config.release.window_slots else ClosedBy.SEAL
         ids, kept = zip(*part, strict=True)
         closed = ClosedWindow(window, closed_by, kept, ids)
-        if spending.ask(ChargeKey(FIRST_EPOCH, 0 if running is not None else window)).refused:
+        if spending.try_charge(ChargeKey(FIRST_EPOCH, 0 if running is not None else window)).refused:
             break
         release = release_window(system, key, nonce, 0, closed, running)
         if not totals.add(release.crowd):
