@@ -38,7 +38,7 @@ from hushstream.schemas.partitioning import partition_of
 from hushstream.schemas.topics import of_party
 
 NOBODY = ""
-"""Replaces the name of a user who was erased; no account has this name."""
+"""Value in place of the name of an erased user; no account has this name."""
 
 
 class HoldsEarlyFeedback(Protocol):
@@ -157,7 +157,7 @@ class DecisionRole(AnsweringRole):
         self.epoch = NoiseEpoch()
         self._arrivals = Arrivals(*inputs, decode)
 
-    # What a driver asks before it reads.
+    # What a driver needs before it reads.
 
     @property
     def charged(self) -> Cost | None:

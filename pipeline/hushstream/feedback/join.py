@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 NOT_SHOWN = -1
-"""Stands for the arm on screen until feedback says which one was shown."""
+"""Value of the arm on screen until feedback says which one was shown."""
 
 
 class JoinOutcome(StrEnum):
@@ -87,7 +87,7 @@ class OpenDecisions(dict[str, OpenDecision]):
     def __init__(self) -> None:
         """Start with none."""
         super().__init__()
-        self._answered: KeptAnswers | None = None  # most users have none most of the time
+        self._answered: KeptAnswers | None = None  # Most users have no open decision most of the time.
 
     def has_answer(self, event_id: str) -> bool:
         """Whether the answer of this event is kept because it was rewarded."""
@@ -158,18 +158,18 @@ _TAG_SHIFT = 32
 class KeptAnswers:
     """Answers by event id, in the order in which they were first kept; the oldest are dropped first.
 
-    They are packed: about 50 bytes each, where objects take some 250. A user may have thousands of them within one
-    attribution window, and nothing is done with nearly all of them but to forget them at its end. So they lie one
-    behind the other in blocks of bytes, in the order of their rewards, with a hash table of their places beside them.
+    They are packed: about 50 bytes each, where objects take some 250. A user may have thousands of answers within one
+    attribution window, and nearly all of them are only dropped at its end. So answers lie one behind the other in
+    blocks of bytes, in the order of their rewards. A hash table holds their places.
 
-    Blocks are small, and are begun and dropped whole: one that grew with what it holds would be moved each time, and
-    with many users every move leaves a hole behind that fits nobody else's (it doubled the memory that they take).
+    Blocks are small, and are allocated and freed as a whole. A single buffer that grows would be moved at each growth,
+    and with many users each move would leave a gap in memory that no other buffer fits into: memory use doubled.
 
     Attributes:
         next_ms: the deadline of the oldest one; without meaning if there is none.
     """
 
-    __slots__ = ("_blocks", "_count", "_first", "_last", "_places", "_room", "_tags", "next_ms")
+    __slots__ = ("_blocks", "_count", "_first", "_last", "_places", "_slots_left", "_tags", "next_ms")
 
     def __init__(self) -> None:
         """Begin without answers."""
@@ -198,7 +198,7 @@ class KeptAnswers:
         """The answer of an event, or None."""
         places = self._places
         if not places[hash(event_id) & len(places) - 1]:
-            return None  # as most who are asked for, being new
+            return None  # The usual case: most events are new.
         place = places[self._search(event_id)]
         return _answer(*self._at(place)) if place else None
 
@@ -228,8 +228,8 @@ class KeptAnswers:
         if not self._count:
             self.next_ms = deadline_ms
         self._count += 1
-        self._room -= 1
-        if not self._room:
+        self._slots_left -= 1
+        if not self._slots_left:
             self._tidy()
 
     def forget(self, now_ms: int) -> None:
@@ -252,18 +252,18 @@ class KeptAnswers:
         """Begin without answers, and with the smallest table."""
         self._blocks = [bytearray()]
         self._count = 0
-        # A place is the number of a block, from 1 on, and where an entry begins there.
+        # A place is the number of a block (from 1 on), followed by the position in it at which an entry begins.
         self._first = self._last = _BLOCK
-        """Place of the oldest entry, and of the beginning of the last block."""
+        """Place of the oldest entry, and place of the beginning of the last block."""
         self._make_table(_LEAST_PLACES)
 
     def _make_table(self, size: int) -> None:
-        # Open addressing: places of entries, 0 where there is none, and bits of their ids' hashes, so that hardly any
-        # other entry is looked at. What is forgotten stays until the table is made anew: emptied, its place would end
-        # the search for what lies behind it.
+        # Open addressing: the table has places of entries (0 if there is none) and bits of their ids' hashes, so that a
+        # search hardly ever reads another entry. Dropped entries stay in the table until it is rebuilt, because an
+        # emptied slot would end the search for entries behind it.
         self._places = array("I", bytes(4 * size))
         self._tags = bytearray(size)
-        self._room = 2 * size // 3
+        self._slots_left = 2 * size // 3
 
     def _at(self, place: int) -> tuple[bytearray, int]:
         """The block of an entry, and the entry's beginning in it."""
@@ -297,7 +297,7 @@ class KeptAnswers:
         while size < 5 * self._count:
             size *= 2
         self._make_table(size)
-        self._room -= self._count
+        self._slots_left -= self._count
         places, tags, last, base, start = self._places, self._tags, size - 1, _BLOCK, self._first & _WITHIN
         for block in self._blocks:
             while start < len(block):

@@ -180,7 +180,7 @@ class OneHotUCB:
         if len(touched):
             table = table.copy()
             table[touched] = [state.own[code][_SCORE] for code in touched.tolist()]
-        # One row per code is settled, however often the code occurs.
+        # Ties are resolved in one row for each code, however often the code occurs.
         best = table == table.max(axis=1, keepdims=True)
         tied = best.sum(axis=1)
         order = np.argsort(~best, axis=1, kind="stable")

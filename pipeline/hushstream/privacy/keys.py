@@ -57,7 +57,7 @@ class Key:
             raise PrivacyError(f"key: expected {KEY_BYTES} bytes, got {got}")
         object.__setattr__(self, "_material", material)
         object.__setattr__(self, "_reproducible", bool(reproducible))
-        # Found when they are first asked for: every user has a key, and most are asked for neither.
+        # Both values are computed at their first use: every user has a key, and most keys need neither.
         object.__setattr__(self, "_key_id", None)
         object.__setattr__(self, "_digest_key", None)
         object.__setattr__(self, "_set_up", None)

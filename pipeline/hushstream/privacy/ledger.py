@@ -107,7 +107,7 @@ class BasicFilter:
     limit: Cost
 
     def price(self, debit: Debit) -> tuple[int, ...]:
-        """(epsilon in millionths, delta in units of 2^-80)."""
+        """The debit as (epsilon in millionths, delta in units of 2^-80)."""
         return debit.cost.epsilon_micro, debit.cost.delta_units
 
     def admits(self, total: tuple[int, ...]) -> bool:
@@ -142,7 +142,7 @@ class ChargeFilter:
     releases: int | None
 
     def price(self, debit: Debit) -> tuple[int, ...]:
-        """(epsilon in millionths, delta in units of 2^-80, 1 release)."""
+        """The debit as (epsilon in millionths, delta in units of 2^-80, 1 release)."""
         return debit.cost.epsilon_micro, debit.cost.delta_units, 1
 
     def admits(self, total: tuple[int, ...]) -> bool:
@@ -199,10 +199,10 @@ class Ledger:
         return refused
 
     def refusal(self, debits: Sequence[Debit]) -> Exhausted | None:
-        """What `try_debits` would answer; changes nothing.
+        """What `try_debits` would return; this changes nothing.
 
         Raises:
-            LedgerError: as there.
+            LedgerError: as `try_debits`.
         """
         return self._with(debits)[1]
 

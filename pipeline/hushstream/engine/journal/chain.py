@@ -53,7 +53,7 @@ from hushstream.schemas.reasons import Reason
 # Digests of a machine's input and of what it will release, keyed where that is private.
 
 DIGEST_BYTES = 16
-"""Of every digest here."""
+"""Size of every digest here."""
 
 START = bytes(DIGEST_BYTES)
 """Start value of a running digest."""
@@ -174,7 +174,7 @@ class NewerJournal(HushstreamError):
     """
 
     def __init__(self, journal: TopicPartition, found: str, offset: int | None = None) -> None:
-        """With the journal, and the part of the record that is unknown."""
+        """Name the journal, and the part of the record that is unknown."""
         place = f"{journal[0]}/{journal[1]}" + ("" if offset is None else f" offset {offset}")
         super().__init__(
             f"journal {place}: expected records of schema generations up to {codec.NEWEST_GENERATION}, found {found}, "
@@ -309,7 +309,7 @@ class Chain:
         self._digest = value[-CHAIN_BYTES:]
         self.sequence = 0
         self.genesis_nonce = bytes(found["nonce"])
-        # A worker that is told an earlier one would write what the journal's first record rules out.
+        # Otherwise a worker with an earlier setting would write records that the journal's first record excludes.
         self.schema_generation = max(self.schema_generation, found["edition"])
 
     def _require_noise_version(self, genesis: bytes) -> None:
@@ -384,8 +384,10 @@ class Chain:
 
         Args:
             value: the journal record.
-            positions: the journaled watermark: the next record's ranges must begin there. Raises:
-            OffChain: sequence, lows or chain digest do not continue.
+            positions: the journaled watermark: the next record's ranges must begin there.
+
+        Raises:
+            OffChain: sequence number, lows or chain digest do not continue.
         """
         entry, fields = self.read(value)
         if entry.sequence != self.sequence + 1:

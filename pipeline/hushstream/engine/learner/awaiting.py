@@ -1,8 +1,6 @@
-"""Holds decisions that wait for their reward.
+"""Holds the rows of decisions that wait for their reward. A row is sent when it has settled, with or without a reward.
 
-The row of a decision leaves when it has settled, with or without a reward.
-
-The row of an arm that was shown leaves when the settle time of its decision has passed in log time, or at a phase end.
+The row of an arm that was shown settles when the settle time of its decision has passed in log time, or at a phase end.
 Its reward is 0 if none has come by then. Log time is divided into spans as long as the settle time, and all rows
 decided in one span leave together. So only shown arms, log times of contexts, and phase ends determine which rows
 leave, when, and in which record. A reward, or a missing one, changes the number in its own row and nothing else. This
