@@ -4,8 +4,9 @@ The table has one row for each decision that the model made: the context, the ar
 the reward. Decisions are left out if their row would be wrong or biased:
 
 * Answers to users of the hold-out and to users over quota are left out: no policy drew them.
-* A decision that was never shown is left out, and one in whose place the application showed another arm: the propensity
-  is not that arm's. If an application shows the answers of some arms less often than others, the rest is biased.
+* A decision that was never shown is left out. So is a decision in whose place the application showed another arm,
+  * because the propensity is not that arm's. If an application shows some arms less often than it gets them as answers,
+  * the table is still biased.
 * A decision whose reward could still come when the log ended is left out, even if the reward has come. Otherwise early
   rewards would count, and late zeros would not.
 
@@ -81,7 +82,7 @@ class Row(NamedTuple):
 
 
 class _Feedback(NamedTuple):
-    """The feedback on an event: the arm on screen, and its reward."""
+    """The feedback on an event: the arm that was on screen, and its reward."""
 
     shown: int = NOT_SHOWN
     reward: float = 0.0
@@ -175,7 +176,7 @@ def decision_table(logs: LogCopy, system: System, party: str = "", in_shadow: bo
         logs: a copy with contexts, clicks and decisions from their beginning.
         system: the deployment.
         party: the party whose users are meant, if each party has users of its own.
-        in_shadow: whether decisions count for which the application showed an arm of its own choice.
+        in_shadow: whether to keep decisions for which the application showed an arm of its own choice.
 
     Raises:
         HushstreamError: applications do not ask this deployment for decisions, or no decision can be used.
@@ -197,7 +198,7 @@ def decision_table(logs: LogCopy, system: System, party: str = "", in_shadow: bo
         said = _feedback(logs.part((feedback_topic, partition)), contexts, wait_ms)
         for answer, position in _answers(decided):
             context, feedback = contexts.get(answer.event_id), said.get(answer.event_id, _Feedback())
-            why = _unfit(answer, context, feedback, ends_ms - wait_ms, in_shadow)
+            why = _omitted(answer, context, feedback, ends_ms - wait_ms, in_shadow)
             if why is None and context is not None:
                 row = Row(context, answer, *feedback)
                 rows.append(row if items is None else items.named(row, position))
@@ -251,7 +252,8 @@ class _ItemsOfParties:
         """Replace arms by the numbers of items; only items on offer at that time are eligible."""
         mask = row.context.eligible
         asked = None if not mask else eligible_mask(mask, 8 * len(mask))
-        # The answered arm was on offer in the model that decided, which may be older than the last change.
+        # The answered arm is eligible in any case: the model that decided may be older than the last change of the
+        # catalogue.
         among = self._after(bisect_right(self._times_ms, row.context.time_ms)) | {row.answer.arm}
         eligible = sorted(self._numbers[arm] for arm in among if asked is None or asked[arm])
         answer = row.answer._replace(arm=self._numbers[row.answer.arm])
@@ -311,7 +313,7 @@ class _Items:
         return self._numbers[self._catalogue.of_row(row, version).item]
 
 
-def _unfit(answer: Answer, context: Context | None, feedback: _Feedback, last_ms: int, in_shadow: bool) -> str | None:
+def _omitted(answer: Answer, context: Context | None, feedback: _Feedback, last_ms: int, in_shadow: bool) -> str | None:
     """Why a decision is left out; None if it gets a row."""
     if answer.policy != "model":
         return f"answered as {answer.policy}"

@@ -58,7 +58,7 @@ class BlockPlan:
         Raises:
             BadPlan: another kind of plan, or too many blocks.
         """
-        if not isinstance(self.plan, NegativeDigitTree) or not self.plan.reaches_ahead:
+        if not isinstance(self.plan, NegativeDigitTree) or not self.plan.draws_ahead:
             raise BadPlan(f"blocks: expected a tree with negative digits, got {type(self.plan).__name__}")
         largest = LARGEST_COORDINATES // self.plan.dimension
         if not isinstance(self.blocks, int) or isinstance(self.blocks, bool) or not 1 <= self.blocks <= largest:

@@ -3,7 +3,7 @@
 A leaf is one integer vector: one event, or one closed batch. After t leaves a counter can release their sum plus noise.
 All sums are exact int64 arithmetic and all noise is a function of the key and the leaves until then, so a release is
 such a function, too: a second call, also after a crash, gives the same bytes. If nodes are drawn over the history of
-their leaves (`Plan.reaches_ahead` is false), other leaves have other, independent noise. So each z below is one draw,
+their leaves (`Plan.draws_ahead` is false), other leaves have other, independent noise. So each z below is one draw,
 as if it were drawn freshly for these leaves.
 
 Why releases may choose later leaves (adaptivity). A tree counter releases A x + L z, where x are the leaves, z the
@@ -98,7 +98,7 @@ class Plan(ABC):
 
     mechanism: ClassVar[str]
     source: ClassVar[str]
-    reaches_ahead: ClassVar[bool] = False
+    draws_ahead: ClassVar[bool] = False
     """Whether a release needs nodes before all their leaves have come. The noise of such a node cannot depend on its
     leaves, so a counter that was rolled back would use it again with other leaves."""
 

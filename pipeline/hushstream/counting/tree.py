@@ -55,7 +55,7 @@ class NegativeDigitTree(Plan):
 
     mechanism: ClassVar[str] = "negative-digit tree"
     source: ClassVar[str] = "Andersson, Pagh, Steiner, Torkamani 2025"
-    reaches_ahead: ClassVar[bool] = True
+    draws_ahead: ClassVar[bool] = True
 
     base: int = DEFAULT_BASE
     nodes_per_block: int = 128
@@ -166,7 +166,7 @@ class BinaryTree(NegativeDigitTree):
 
     mechanism: ClassVar[str] = "binary tree"
     source: ClassVar[str] = "Dwork et al. 2010, Chan et al. 2011"
-    reaches_ahead: ClassVar[bool] = False
+    draws_ahead: ClassVar[bool] = False
 
     base: int = 2
 

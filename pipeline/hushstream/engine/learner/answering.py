@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, ClassVar
 
@@ -29,6 +30,7 @@ from hushstream.engine.system import Core, DeploymentValues
 from hushstream.privacy.keys import Key
 
 
+@dataclass(slots=True, eq=False)
 class AnsweredBatch:
     """A batch that is being folded: its input, and the answers, releases and counts so far.
 
@@ -42,21 +44,13 @@ class AnsweredBatch:
         counts: events by outcome.
     """
 
-    def __init__(
-        self,
-        sequence: int,
-        slices: Mapping[TopicPartition, InputSlice],
-        letters: DeadLetters,
-        journaled: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Begin without answers, releases or counts."""
-        self.sequence = sequence
-        self.slices = slices
-        self.journaled = journaled
-        self.releases: list[Output] = []
-        self.dead: list[Output] = []
-        self.counts: Counter[str] = Counter()
-        self.letters = letters
+    sequence: int
+    slices: Mapping[TopicPartition, InputSlice]
+    letters: DeadLetters
+    journaled: Mapping[str, Any] | None = None
+    releases: list[Output] = field(default_factory=list)
+    dead: list[Output] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
 
     def refuse(self, reason: str, part: InputSlice, offset: int, row: int = WHOLE_RECORD) -> None:
         """Write a dead letter. Of a record of an earlier batch (early feedback) only the position is known."""

@@ -60,8 +60,8 @@ class FeatureConfig:
     Attributes:
         dimension: d, number of features of one arm.
         norm: their largest L2 length.
-        norm_l1: their largest L1 length; null for sqrt(dimension) * norm, which always holds. A smaller one makes
-            Laplace noise smaller.
+        norm_l1: their largest L1 length; null for sqrt(dimension) * norm, which bounds any vector of that L2 length. A
+            smaller one makes Laplace noise smaller.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN

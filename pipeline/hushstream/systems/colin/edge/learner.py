@@ -162,7 +162,8 @@ class CollaborativeLearnerMachine(DecisionRole):
         """Bind to a deployment, a home partition and the edge key."""
         models = [ModelReader(system, 0, TRACK, "CollaborativeModel")]
         settle_ms, feedback = round(system.config.settle_seconds * 1000), system.config.feedback
-        # Each user has a share of the places where feedback may wait, so that nobody's feedback moves another's.
+        # Each user has a share of the places where early feedback may wait, so that nobody's feedback removes that of
+        # another user.
         early = ShownEarlyFeedback(max(1, feedback.early_feedback // system.nodes))
         decode = partial(decode_checked, rules=system.requests)
         super().__init__(system, partition, key, models, early, feedback.remembered_events, decode)
@@ -190,7 +191,7 @@ class CollaborativeLearnerMachine(DecisionRole):
 
     def request_epoch(self, nonce: bytes, forked: bool = False, incarnations: int = 0) -> bool:
         """See `Machine.request_epoch`: trees draw noise before all its leaves have come."""
-        if self.noised_sums is not None and (forked or self.noised_sums.reaches_ahead):
+        if self.noised_sums is not None and (forked or self.noised_sums.draws_ahead):
             self.epoch.request(nonce, incarnations)
         return self.epoch.due
 
@@ -209,7 +210,7 @@ class CollaborativeLearnerMachine(DecisionRole):
         nonce = self.epoch.nonce(self.chain.genesis_nonce)
         return self.system.noised_sums(noise_key, nonce, self.epoch.number, self.partition)
 
-    # A batch, from its first turn to its journal record.
+    # A batch, from its inputs to its journal record.
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: one step for one batch."""
@@ -263,8 +264,8 @@ class CollaborativeLearnerMachine(DecisionRole):
         if row is not None:
             self.open.join(row, click, part, batch)
         elif past is None:
-            # The feedback of users of this partition waits for its context, and nobody else's.
-            unfit = self._stranger(click.user) or (Reason.UNKNOWN_ARM if click.arm >= self.arms else None)
+            # Only feedback of this partition's users waits for its context.
+            unfit = self._user_refusal(click.user) or (Reason.UNKNOWN_ARM if click.arm >= self.arms else None)
             hold_early(self.early, click, part, batch, unfit)
         elif past.user != click.user:
             batch.refuse(Refusal.EVENT_OF_ANOTHER_USER, part, click.offset, click.row)
@@ -284,14 +285,14 @@ class CollaborativeLearnerMachine(DecisionRole):
 
     def _objection(self, decoded: DecodedContexts, row: int, batch: Batch) -> Refusal | None:
         columns = decoded.columns
-        stranger = self._stranger(columns.users[row])
-        if stranger is not None:
-            return stranger
+        refusal = self._user_refusal(columns.users[row])
+        if refusal is not None:
+            return refusal
         if columns.tracks[row] != TRACK:
             return Refusal.UNKNOWN_LINE
         return batch.late_click(columns.after_clicks[row]) or batch.bad_baseline(decoded, row)
 
-    def _stranger(self, user: str) -> Refusal | None:
+    def _user_refusal(self, user: str) -> Refusal | None:
         if user not in self.system.graph.index:
             return Refusal.UNKNOWN_USER
         return Refusal.FOREIGN_USER if user in self.foreign else None
@@ -339,7 +340,7 @@ class CollaborativeLearnerMachine(DecisionRole):
         arm: int,
         propensity: int,
     ) -> float:
-        """By how much scores must differ to give this answer."""
+        """How far scores must move from these to give this answer; 0 if these give it."""
         if self.exploration is None:
             return float(scores.max() - scores[arm])
         return self.exploration.tie_gap(scores, eligible, self._drawn(*event), Drawn(arm, propensity))
@@ -403,7 +404,7 @@ class CollaborativeLearnerMachine(DecisionRole):
 
     def _send_clear(self, rows: Rows, batch: Batch) -> None:
         fields = {
-            # A sum over the rows: what it names does not depend on how they are cut into records.
+            # A sum over the rows, so that it does not depend on how the rows are cut into records.
             "batch_id": sum_of_names(rows.events),
             "config_digest": self.system.digest,
             "nodes": rows.nodes.astype("<i4").tobytes(),

@@ -225,7 +225,7 @@ class EdgeAgent:
         return JoinOutcome.REWARDED if on_screen == decision.arm else JoinOutcome.OTHER_ARM
 
     def expire(self, event_id: str) -> JoinOutcome:
-        """Close a waiting event whose deadline has passed.
+        """Close a waiting event whose deadline has passed: what was shown without a reward has reward 0.
 
         Raises:
             HushstreamError: no such event waits.
@@ -436,7 +436,7 @@ class EdgeAgent:
 
     def _drawn(self, event_id: str) -> int:
         """The keyed number by which an event draws its arm; the same for every request of the event."""
-        # If it followed from the count of decisions, a client could repeat a request until it got another item.
+        # From the event's id: with the count of decisions, a client could repeat a request until it got another item.
         return int.from_bytes(self._key.digest("exploration", event_id.encode()), "little") % CERTAIN
 
     def _pick(self, ties: int) -> int:
