@@ -541,8 +541,8 @@ def test_the_guarantee_says_what_devices_show() -> None:
     said = {fact.name: fact.text for fact in KIND.facts(config, artefacts_of(Path("nowhere")))}
     names = {"send", "see", "ask", "cleared", "restored", "killed", "flooded", "ended"}
     assert {f"devices_{name}" for name in names} <= said.keys()
-    assert "leaves within 1 hour of" in said["devices_send"]
-    assert "opens only what the aggregator has signed" in said["devices_ended"]
+    assert "within 1 hour after" in said["devices_send"]
+    assert "opens only rounds that the aggregator has signed" in said["devices_ended"]
     promise = KIND.promises(config, artefacts_of(Path("nowhere"))).releases
     assert promise.deployment == "edge"
     assert {one.topic: str(one.form) for one in promise.contents}["updates"] == "sealed"

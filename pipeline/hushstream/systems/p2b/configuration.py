@@ -22,10 +22,10 @@ from hushstream.engine.configuration import (
     config_digest,
     declared_features,
     later,
-    mode_said_aside,
     renamed,
     require_mode,
-    said_aside,
+    undigested_mode,
+    undigested_privacy,
 )
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import (
@@ -49,21 +49,21 @@ SumsRelease = Literal["auto", "fresh", "counter"]
 ReleaseForm = Literal["auto", "codes", "features"]
 
 LARGEST_SHADOW = 256
-"""The most items of a deployment that may release a shadow lift, which is counted for each item."""
+"""The largest number of items of a deployment that may release a shadow lift, which is counted for each item."""
 
 
 LONGEST_VALID_SECONDS = LONG_MS / 1000
-"""The longest that a version of the model may be valid: the topic keeps the statement of a version no longer."""
+"""The longest time that a version of the model may be valid: the topic keeps the statement of a version no longer."""
 
 _VALID_SECONDS = 30 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class ContextConfig:
-    """What a context is: a histogram on a decimal grid, summing to 1 (P2B section 3.2), or values of declared features.
+    """What a context is: a histogram on a decimal grid, with sum 1 (P2B section 3.2), or values of declared features.
 
     Attributes:
-        dimension: d, how many entries a histogram has; not set where features are declared.
+        dimension: d, how many entries a histogram has; not set if features are declared.
         digits: q; every entry of a histogram is a multiple of 10^-q.
         declared: features by name, each with its kind and settings (`hushstream.features.schema.declare`); without them
             contexts are histograms.
@@ -421,8 +421,8 @@ class P2BConfig:
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
     users: UsersConfig = field(default_factory=UsersConfig)
     budget: BudgetConfig | None = None
-    privacy: PrivacyConfig = said_aside()
-    mode: Mode = mode_said_aside()
+    privacy: PrivacyConfig = undigested_privacy()
+    mode: Mode = undigested_mode()
     kind: DeploymentKind = "hosted"
     system: Literal["p2b"] = "p2b"
     expected_items: int | None = later(None)

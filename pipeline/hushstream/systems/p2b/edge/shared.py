@@ -1,4 +1,4 @@
-"""The shared models of a process: the newest of every track, and older ones that users still stand on."""
+"""The shared models of a process: the newest one of every track, and older ones that users still need."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class SharedModel(Generic[State]):
 class SharedModels(Generic[State]):
     """Shared models by track and version.
 
-    A user's state is the model that they started from and what they learned since, so a version stays for as long
-    as some user stands on it, in memory or not: their bytes name it and do not repeat it.
+    A user's state consists of the model that they started from and of what they learned since. Its bytes only name the
+    version of the model. So a version is kept as long as some user, in memory or not, started from it.
     """
 
     __slots__ = ("_held", "_newest", "_users")
@@ -37,7 +37,7 @@ class SharedModels(Generic[State]):
 
     @property
     def tracks(self) -> tuple[str, ...]:
-        """Their names."""
+        """The names of the tracks."""
         return tuple(self._newest)
 
     def newest(self, track: str) -> SharedModel[State]:
@@ -55,7 +55,7 @@ class SharedModels(Generic[State]):
         self._newest[track] = SharedModel(version, state)
 
     def hold(self, track: str) -> SharedModel[State]:
-        """The newest model of a track, on which one more user stands from now on."""
+        """The newest model of a track; from now on one more user needs it."""
         model = self._newest[track]
         place = (track, model.version)
         self._held[place] = model.state
@@ -63,10 +63,10 @@ class SharedModels(Generic[State]):
         return model
 
     def held(self, track: str, version: int) -> State:
-        """A model on which some user stands.
+        """A model that some user started from.
 
         Raises:
-            HushstreamError: nobody does.
+            HushstreamError: no user started from it.
         """
         state = self._held.get((track, version))
         if state is None:
@@ -74,26 +74,26 @@ class SharedModels(Generic[State]):
         return state
 
     def let_go(self, track: str, version: int) -> None:
-        """One user fewer stands on a model; the last one takes it along."""
+        """Note that one user fewer needs a model, and drop it after the last one."""
         place = (track, version)
         self._users[place] -= 1
         if not self._users[place]:
             del self._users[place], self._held[place]
 
     def models(self) -> list[SharedModel[State]]:
-        """Every model that somebody may yet score with, each state once."""
+        """Every model that may still be scored with, each state once."""
         held = [SharedModel(version, state) for (_, version), state in self._held.items()]
         return list({id(model.state): model for model in [*self._newest.values(), *held]}.values())
 
     def dump(self, pack: Callable[[State], bytes]) -> list[dict[str, Any]]:
-        """All of it as plain values, for a snapshot."""
+        """All models as plain values, for a snapshot."""
         return [*self._entries(pack)]
 
     def restore(self, dumped: Iterable[Mapping[str, Any]], unpack: Callable[[bytes], State]) -> None:
         """Replace everything by what `dump` gave.
 
         Raises:
-            HushstreamError: it names a track that there is not.
+            HushstreamError: it names a track that does not exist here.
         """
         self._held, self._users = {}, {}
         for item in dumped:

@@ -15,10 +15,10 @@ from hushstream.systems.p2b.server.warm_start import cold_start
 
 
 def agreement_of(system: P2BSystem) -> bytes:
-    """What devices of a deployment agree to; the same bytes whenever it is made.
+    """The agreement that applications ship to devices. One deployment always gives the same bytes.
 
     Raises:
-        ConfigurationError: its learners are no devices.
+        ConfigurationError: the deployment's learners are no devices.
     """
     config, sealing, signing = system.config, system.sealing, system.signing
     if sealing is None or signing is None:
@@ -85,6 +85,6 @@ def _terms(system: P2BSystem) -> dict[str, Any]:
 
 
 def _words(system: P2BSystem) -> list[str]:
-    """The promise in a sentence, and what it does not cover."""
+    """The promise in one sentence, and what it does not cover."""
     promises = system.promises
     return [promises.sentence(), *(f"Not protected: {one}" for one in promises.releases.not_protected)]

@@ -1,4 +1,4 @@
-"""What a deployment whose learners are devices says of them: what leaves one, who sees it, and what can go wrong."""
+"""Facts for the statement of a deployment with devices: what leaves a device, who sees it, and what can go wrong."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from hushstream.systems.p2b.guarantee.summed import summed_of
 
 
 def device_facts(config: P2BConfig, slots: int) -> Sequence[Fact]:
-    """Lines for whoever answers for users' privacy, ``slots`` in a life; empty where the operator runs the learners."""
+    """The facts, for whoever answers for users' privacy; none if the operator runs the learners.
+
+    Args:
+        config: of the deployment.
+        slots: how many slots a user sends in their life.
+    """
     if not config.devices:
         return ()
     slot = config.slot

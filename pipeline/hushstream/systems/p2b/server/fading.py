@@ -1,6 +1,6 @@
-"""Weights of windows that fade, and weighed sums as sums of as many slots as they are worth.
+"""Weights of windows that fade, and the scaling of weighted sums to sums of their effective number of slots.
 
-See `hushstream.systems.p2b.server.forgetting` for what a worth is.
+`hushstream.systems.p2b.server.forgetting` defines the effective number of slots.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ Bools = npt.NDArray[np.bool_]
 
 
 class Worth(NamedTuple):
-    """Sums as `server.effects` takes them.
+    """Sums from which `server.effects` computes effects.
 
     Attributes:
         ones, zeros: int64, the two sums.
-        variance: of the noise in one of them, or in one of each row.
+        variance: variance of the noise in one of these sums; an array if it differs between rows.
     """
 
     ones: Int64
@@ -31,16 +31,16 @@ class Worth(NamedTuple):
 
 
 class Weights:
-    """What the windows behind each row of sums weigh together.
+    """The sums of weights of the windows behind each row of sums.
 
     Attributes:
-        fade: f, what all weights are multiplied by when a window comes.
+        fade: f, the factor of all weights when a new window comes.
         slots: (rows,) float64, sum of w n over windows of n slots with the weight w.
         squares: (rows,) float64, sum of w^2 n.
     """
 
     def __init__(self, fade: float, rows: int) -> None:
-        """Begin with no window; ``fade`` in (0, 1], 1 where windows do not fade."""
+        """Begin without windows; ``fade`` is in (0, 1], and 1 if windows do not fade."""
         self.fade = fade
         self.slots: Float64 = np.zeros(rows)
         self.squares: Float64 = np.zeros(rows)
@@ -80,7 +80,7 @@ class Weights:
         """Return to what `dump` wrote of weights of as many rows.
 
         Raises:
-            AggregationError: not such bytes.
+            AggregationError: these are not such bytes.
         """
         rows = len(self.slots)
         if len(dumped) != 16 * rows:
