@@ -148,7 +148,7 @@ def test_a_trim_says_what_it_would_delete_and_deletes_nothing_unasked(cli, refus
     cli("topics", "apply", *place)
     told = cli("topics", "trim", *place, "--seed", SEED)
     kept = "kept models: these have folded nothing yet, and need its first record: learner/0\n"
-    undone = "Nothing was deleted; --delete does it, for ever.\n"
+    undone = "Nothing was deleted; --delete deletes it for ever.\n"
     assert (told.code, told.out) == (0, f"{kept}would delete 0 records, 0 bytes in all\n{undone}")
     done = cli("topics", "trim", *place, "--seed", SEED, "--role", "shuffler", "--delete", "--json")
     assert done.json == {"deleted": True, "journals": [], "kept": {}}
@@ -344,7 +344,7 @@ def test_a_lift_that_cannot_be_told_from_the_noise_is_exit_code_one(cli, bootstr
 @pytest.mark.parametrize(
     ("sums", "code", "said"),
     [
-        ([900, 300, 100, 20, 900, 100, 90, 100], 0, "It would bring more."),
+        ([900, 300, 100, 20, 900, 100, 90, 100], 0, "The answers would bring more than what is shown."),
         ([60, 140, 50, 150] * 2, 1, "decisions more until the interval excludes 0"),
         ([1, 1, 1, 1] * 2, 1, "Too little was shown"),
     ],

@@ -137,8 +137,8 @@ def test_a_collaborative_operator_is_said_to_see_rewards_before_any_noise(rigs, 
 def test_a_life_that_promises_nothing_is_said_in_words():
     statement = statement_of(collaborative(epsilon=2.0, horizon=10_000, rewards_per_user=1000))
     said = (
-        "for one person as a whole nothing is promised beyond single rewards; privacy.units_per_person of at most 4 "
-        "promises a person something"
+        "for one person as a whole nothing is promised beyond single rewards; with privacy.units_per_person of at most "
+        "4 a person is promised something"
     )
     assert facts_of(statement)["warning"] == said
     assert statement.registry["lifetime"].startswith(
@@ -185,7 +185,7 @@ def test_every_topic_has_its_retention_and_every_private_one_its_readers(system)
 def test_what_an_erasure_leaves_is_said_of_the_system_at_hand(system):
     erasure = facts_of(statement_of(system))["erasure of a user"]
     assert ("no release names the user again" in erasure) is (system.kind == "colin")
-    assert ("under a keyed hash" in erasure) is (system.kind == "p2b" and system.config.kind == "hosted")
+    assert ("under a keyed digest" in erasure) is (system.kind == "p2b" and system.config.kind == "hosted")
     assert ("on the device" in erasure) is (system.kind == "p2b" and system.config.kind == "edge")
 
 

@@ -1,1 +1,1 @@
-"""One module per system: which stages, in which order, with which guarantee."""
+"""The systems, one package each: its configuration, its roles, and its guarantee."""

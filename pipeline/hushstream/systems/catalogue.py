@@ -1,7 +1,7 @@
-"""Every system: the built-in ones, and those that other packages offer by an entry point.
+"""Finds every system: the built-in ones, and those of other packages.
 
-Another package offers one by an entry point of the group ``hushstream.systems`` that names a `Kind`. A built-in system
-is imported when it is needed, because a worker needs only its own, and each import takes a tenth of a second.
+Another package offers a system by an entry point of the group ``hushstream.systems`` that names a `Kind`. A built-in
+system is imported when it is needed, because a worker needs only its own, and each import takes a tenth of a second.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from hushstream.engine.declare.role import DeclarationError
 GROUP = "hushstream.systems"
 
 _BUILTIN = ("p2b", "colin", "pdap", "pdol", "bgt")
-"""Their names, and those of their packages."""
+"""The names of the built-in systems; each package has the name of its system."""
 
 DEFAULT = _BUILTIN[0]
 """The system of a configuration or a run that names none."""
 
 
 def builtin() -> tuple[Kind, ...]:
-    """Those that come with this package."""
+    """The built-in systems."""
     return tuple(_builtin(name) for name in _BUILTIN)
 
 
-def in_turn() -> Iterator[Kind]:
+def each_kind() -> Iterator[Kind]:
     """Every system, the built-in ones first; each is imported when its turn comes.
 
     Raises:
@@ -46,14 +46,14 @@ def kinds() -> Mapping[str, Kind]:
     Raises:
         DeclarationError: two packages claim one name, or an entry point names something else.
     """
-    return {kind.name: kind for kind in in_turn()}
+    return {kind.name: kind for kind in each_kind()}
 
 
 def kind_of(name: object) -> Kind:
     """The system of this name.
 
     Raises:
-        DeclarationError: there is none; or `kinds` would raise it.
+        DeclarationError: no system has this name, or `kinds` would raise this error.
     """
     offered = _offered()
     if name in _BUILTIN:
@@ -71,7 +71,7 @@ def _builtin(name: str) -> Kind:
 
 @cache
 def _offered() -> Mapping[str, Kind]:
-    """Those of other packages, by name."""
+    """The systems of other packages, by name."""
     found: dict[str, Kind] = {}
     for entry in sorted(entry_points(group=GROUP)):
         offered = entry.load()

@@ -242,7 +242,7 @@ def test_slots_of_another_size_and_ids_of_another_length_are_refused(config) -> 
         collector.take(null_slots(1, replace(config, release=replace(config.release, pairs=8))), ids(1))
     with pytest.raises(BadSlots, match="16 bytes"):
         collector.take(null_slots(1, config), [b"short"])
-    with pytest.raises(BadSlots, match="key exactly where"):
+    with pytest.raises(BadSlots, match="expected a key for noise gaussian, got none"):
         collector_of(first_round(config), config_of(noise="exact")).__class__(first_round(config), config, None, None)
 
 

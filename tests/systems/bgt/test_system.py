@@ -107,7 +107,7 @@ def test_content_is_said_to_stand_in_the_zones_that_the_topics_are_declared_in(f
 def test_the_statement_says_who_sees_ratings_and_what_an_erasure_leaves(films, tmp_path):
     text = str(statement_of(prepare(tmp_path, films.make_config())).as_json())
     assert "rater workers see ratings in clear" in text
-    assert "their slots are null from then on" in text
+    assert "the user's slots are null from then on" in text
     assert "sealed on state-rater" in " ".join(ERASURE.waits), "a published state outlives the next snapshot"
     assert "null-slot" in text
 

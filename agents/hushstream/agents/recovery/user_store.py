@@ -89,11 +89,11 @@ _HELD = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 class DamagedUserStore(WorkerError):
-    """The users' file cannot be read."""
+    """The file of a partition's users cannot be read."""
 
 
 class UsersLost(JournalLost):
-    """Another process holds the users' file, or has written a snapshot into it: the partition reloads."""
+    """Another process has locked the users' file, or has written a snapshot into it: the partition reloads."""
 
 
 class UserDatabase:
@@ -114,11 +114,11 @@ class UserDatabase:
             seal: the seal of its content.
 
         Raises:
-            UsersLost: another process holds the file now.
+            UsersLost: another process has locked the file.
             DatadirUnusable: the file cannot be opened or created, or there is no room.
         """
         self._path = path
-        with self._judged():
+        with self._own_errors():
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             # The private databases hold users, too: put them beside the file, not into a shared temporary folder.
             os.environ.setdefault("SQLITE_TMPDIR", str(path.parent))
@@ -130,7 +130,7 @@ class UserDatabase:
         self._saving: int | None = None
         """The number of the snapshot that is being written."""
         self._lock = threading.Lock()
-        """Held while layers and numbers are read or changed, never for as long as a save takes."""
+        """A lock for reading and changing the layers and numbers. A save does not keep it locked while it writes."""
 
     def _seal_under(self, seal: StorageSeal) -> None:
         self._seal = seal
@@ -145,7 +145,7 @@ class UserDatabase:
         Raises:
             UsersLost, DatadirUnusable, DamagedUserStore: the file cannot be read.
         """
-        with self._judged(), self._lock:
+        with self._own_errors(), self._lock:
             for layer in self._layers:
                 layer.close()
             if seal is not None:
@@ -155,7 +155,7 @@ class UserDatabase:
             self._generation = _generation(self._main)
 
     def _seal_anew_or_begin_anew(self, seal: StorageSeal) -> None:
-        """Seal the file under the current key; if its key was destroyed while this process held the file, empty it.
+        """Seal the file under the current key; if its key was destroyed while this process had the file open, empty it.
 
         Nobody can open the content any more: the users are recovered from the journal or from a published state.
         """
@@ -172,7 +172,7 @@ class UserDatabase:
     @property
     def behind(self) -> bool:
         """Whether another process has written a snapshot since this one wrote or opened the file."""
-        with self._judged():
+        with self._own_errors():
             return _generation(self._main) != self._generation
 
     def get(self, key: bytes) -> bytes | None:
@@ -181,7 +181,7 @@ class UserDatabase:
         Raises:
             UsersLost: another owner has written the file.
         """
-        with self._judged(), self._lock:
+        with self._own_errors(), self._lock:
             for layer in reversed(self._layers):
                 row = layer.execute(_GET, (key,)).fetchone()
                 if row is not None:
@@ -194,7 +194,7 @@ class UserDatabase:
         return self._put(self._layers[-1], users)
 
     def cut(self) -> None:
-        with self._judged(), self._lock:
+        with self._own_errors(), self._lock:
             self._layers.append(_open_private())
 
     def complete(self, users: Iterable[StoredUser]) -> bool:
@@ -206,7 +206,7 @@ class UserDatabase:
         Raises:
             UsersLost: another owner has written the file.
         """
-        with self._judged():
+        with self._own_errors():
             newer: set[bytes] = set()
             since: list[StoredUser] = []
             with self._lock:
@@ -231,7 +231,7 @@ class UserDatabase:
             UsersLost: another owner has written the file.
             SealBroken: it was altered.
         """
-        with self._judged(), self._lock:
+        with self._own_errors(), self._lock:
             generation, content = self._main.execute(_CONTENT_WHOSE).fetchone()
             self._require_own(generation)
         return None if content is None else self._seal.unpack_file(bytes(content))
@@ -262,7 +262,7 @@ class UserDatabase:
         except sqlite3.DatabaseError as error:
             self._saving = None
             if _code(error) in _DAMAGED:
-                raise self._meaning(error) from None
+                raise self._own_error(error) from None
             raise OSError(f"{self._path}: {error}") from None
         with self._lock:
             self._generation, self._saving = saving, None
@@ -311,7 +311,7 @@ class UserDatabase:
     def put_aside(self) -> Path:
         """Copy the file, then empty it of users and snapshot; returns the path of the copy."""
         aside = self._path.with_suffix(".other-version")
-        with self._judged():
+        with self._own_errors():
             aside.unlink(missing_ok=True)
             _make_private_file(aside)
             with closing(_connect(self._path)) as writer:
@@ -321,7 +321,7 @@ class UserDatabase:
 
     def clear(self) -> None:
         """Empty the file of its users and its snapshot."""
-        with self._judged(), closing(_connect(self._path)) as writer:
+        with self._own_errors(), closing(_connect(self._path)) as writer:
             _empty(writer)
         self.rewind()
 
@@ -352,13 +352,13 @@ class UserDatabase:
         return self._layers[:-1]
 
     def _sealed(self, user: StoredUser) -> tuple[bytes, int, bytes]:
-        return user.key, user.seen_ms, self._writer.seal(user.value, _bound(user.key, user.seen_ms))
+        return user.key, user.seen_ms, self._writer.seal(user.value, _associated_data(user.key, user.seen_ms))
 
     def _sealed_file(self, content: bytes) -> bytes:
         return b"".join(self._seal.pack_file(os.urandom(SALT_BYTES), content))
 
     def _opened(self, key: bytes, seen_ms: int, value: bytes) -> bytes:
-        return self._seal.open(_PURPOSE, bytes(value), _bound(key, seen_ms))
+        return self._seal.open(_PURPOSE, bytes(value), _associated_data(key, seen_ms))
 
     def _user(self, key: bytes, seen_ms: int, value: bytes) -> StoredUser:
         return StoredUser(key, seen_ms, self._opened(key, seen_ms, value))
@@ -368,18 +368,18 @@ class UserDatabase:
             raise UsersLost(f"{self._path}: another owner of the partition has written a newer snapshot")
 
     @contextmanager
-    def _judged(self) -> Iterator[None]:
+    def _own_errors(self) -> Iterator[None]:
         """Turn SQLite's errors in the block into ours."""
         try:
             yield
         except sqlite3.DatabaseError as error:
-            raise self._meaning(error) from None
+            raise self._own_error(error) from None
         except SealBroken as error:
             raise self._damaged(error) from None
         except OSError as error:
             raise self._unusable(error.strerror or type(error).__name__) from None
 
-    def _meaning(self, error: sqlite3.DatabaseError) -> HushstreamError:
+    def _own_error(self, error: sqlite3.DatabaseError) -> HushstreamError:
         if _code(error) in _DAMAGED:
             return self._damaged(error)
         if _code(error) in _HELD:
@@ -394,8 +394,8 @@ class UserDatabase:
 
     def _unusable(self, why: str) -> DatadirUnusable:
         return DatadirUnusable(
-            f"{self._path}: expected to read and write the users of this partition there, got {why!r}; see that there "
-            f"is room and the right to write, or name another folder with --state"
+            f"{self._path}: expected to read and write the users of this partition there, got {why!r}; make sure that "
+            f"there is room and the right to write, or name another folder with --state"
         )
 
 
@@ -412,7 +412,7 @@ def _drawn() -> int:
     return int.from_bytes(os.urandom(_GENERATION_BYTES), "big")
 
 
-def _bound(key: bytes, seen_ms: int) -> bytes:
+def _associated_data(key: bytes, seen_ms: int) -> bytes:
     """Bind a sealed value to its user and time: the value of another user, or of another time, does not open there."""
     return seen_ms.to_bytes(_SEEN_BYTES, "little", signed=True) + key
 
@@ -519,10 +519,10 @@ def _rewrite(main: sqlite3.Connection, seal: StorageSeal, statements: Iterable[s
             raise
 
     def sealed_user(value: bytes, key: bytes, seen_ms: int) -> bytes:
-        return writer.seal(value, _bound(key, seen_ms))
+        return writer.seal(value, _associated_data(key, seen_ms))
 
     def opened_user(value: bytes, key: bytes, seen_ms: int) -> bytes:
-        return opened(lambda: seal.open(_PURPOSE, value, _bound(key, seen_ms)))
+        return opened(lambda: seal.open(_PURPOSE, value, _associated_data(key, seen_ms)))
 
     def sealed_file(content: bytes | None) -> bytes | None:
         return None if content is None else b"".join(seal.pack_file(os.urandom(SALT_BYTES), content))

@@ -33,16 +33,16 @@ def prepare(config: BgtConfig, given: Given) -> Mapping[str, bytes]:
     """Copy the public features of items, and publish the keys that devices use.
 
     Raises:
-        ConfigurationError: neither the prepared files nor the key files say to whom slots are sealed; there are no
-            features although the configuration declares some, or the reverse; other features were prepared before; or
-            a model of this size would not fit into a record.
+        ConfigurationError: neither the prepared files nor the key files hold the public keys; the configuration
+            declares features and none are given, or the reverse; other features were prepared before; or a model of
+            this size would not fit into a record.
     """
-    BgtSystem.of(config, _nothing(config))
+    BgtSystem.of(config, _zero_features(config))
     made = {**_features(config, given)}
     if config.devices:
         made |= first_keys(given, signs=True)
-        there = Artefacts(given.artefacts.where, {**given.artefacts.files, **made})
-        made[AGREEMENT] = agreement_of(assemble(config, there))
+        artefacts = Artefacts(given.artefacts.where, {**given.artefacts.files, **made})
+        made[AGREEMENT] = agreement_of(assemble(config, artefacts))
     return made
 
 
@@ -64,12 +64,12 @@ def _features(config: BgtConfig, given: Given) -> Mapping[str, bytes]:
 
 
 def assemble(config: BgtConfig, artefacts: Artefacts) -> BgtSystem:
-    """Join a configuration with the public features of its items, and keys.
+    """Join a configuration with the prepared files: the public features of its items, and the public keys.
 
     Raises:
-        ConfigurationError: they are missing or damaged.
+        ConfigurationError: a file is missing or damaged.
     """
-    features = _nothing(config)
+    features = _zero_features(config)
     if config.features:
         rows = artefacts.json(FEATURES, "public features of items")
         features = features_of(rows, config.items, config.features, artefacts.path(FEATURES))
@@ -78,17 +78,17 @@ def assemble(config: BgtConfig, artefacts: Artefacts) -> BgtSystem:
 
 
 def agreement_of(system: BgtSystem) -> bytes:
-    """What devices of a deployment agree to; the same bytes whenever it is made.
+    """The agreement that applications ship to devices. One deployment always gives the same bytes.
 
     Raises:
-        ConfigurationError: no devices make its slots.
+        ConfigurationError: the deployment's slots are not made by devices.
     """
     config, sealing, signing = system.config, system.sealing, system.signing
     if sealing is None or signing is None:
         raise ConfigurationError(f"deployment {config.deployment}: expected kind edge, got kind {config.kind}")
     which, took_part = system.guarantee().life_prices.which, system.guarantee().life_prices.took_part
     assert took_part is not None, "whether somebody took part is not public here"
-    said: dict[str, Any] = {
+    agreement: dict[str, Any] = {
         "format": FORMAT,
         "system": config.system,
         "deployment": config.deployment,
@@ -114,17 +114,17 @@ def agreement_of(system: BgtSystem) -> bytes:
             "delay_ms": round(config.settle_seconds * 1000),
         },
     }
-    return (json.dumps(said, indent=1, ensure_ascii=False) + "\n").encode()
+    return (json.dumps(agreement, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def inputs_of(features: Float64) -> Mapping[str, tuple[str, str]]:
-    """Features in the form of the file for preparation; none if there are none."""
+    """The input of `prepare` that holds these features; empty if items have no features."""
     if not features.shape[1]:
         return {}
     lines = [",".join([str(item), *map(repr, row)]) for item, row in enumerate(features.tolist())]
     return {TABLE.name: ("features", "\n".join(lines))}
 
 
-def _nothing(config: BgtConfig) -> Float64:
+def _zero_features(config: BgtConfig) -> Float64:
     """Features of zeros, for checks that do not depend on their values."""
     return np.zeros((config.items, config.features))

@@ -1,4 +1,4 @@
-"""The configuration of a BGTplanner deployment: plain frozen values, checked once, digested once."""
+"""The configuration of a BGTplanner deployment: frozen values that check themselves, and the digest of all of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Literal
 
 from hushstream.engine import language
-from hushstream.engine.configuration import PartitionConfig, PrivacyConfig, config_digest, later, said_aside
+from hushstream.engine.configuration import PartitionConfig, PrivacyConfig, config_digest, later, undigested_privacy
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import REFUSE_UNKNOWN, number, positive, require, require_deployment, seconds, whole
 
@@ -23,7 +23,7 @@ LARGEST_PAIRS = 1 << 12
 LARGEST_TOP = 1 << 9
 """A release of pairs has top (top - 1) / 2 cells of 8 bytes, and is one record."""
 LARGEST_USERS = 1 << 22
-"""With norms of at most 1 so many products stay within 2^62."""
+"""The largest number of users: the sum of one product of norm at most 1 (2^40) for each user stays within 2^62."""
 
 SETTLE_SECONDS = 3600.0
 LONGEST_VALID_SECONDS = 30 * 86_400.0
@@ -38,9 +38,9 @@ class ScaleConfig:
     """The scale of ratings.
 
     Attributes:
-        lowest, highest: the ends of the scale; lowest becomes 0 and highest 1. MovieLens' 0.2 to 1 is lowest 0,
-            highest 5.
-        middle: mu, expected rating without any knowledge, from 0 to 1.
+        lowest, highest: the ends of the scale; lowest becomes 0 and highest 1. With lowest 0 and highest 5, the
+            ratings 1 to 5 of MovieLens become 0.2 to 1.
+        middle: mu, the rating from 0 to 1 that is expected of a user and an item of which nothing is known.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -65,17 +65,17 @@ class ReleaseConfig:
 
     Attributes:
         noise: gaussian, or exact (no noise: for replays of public datasets, not private as stated).
-        epsilon: for all slots of one user together, against null.
-        delta: the delta of epsilon; half of it is for the noise tables.
-        shares: of rho, for slots of kinds A, B and C.
+        epsilon: the price of all slots of one user together, against null.
+        delta: the delta that goes with epsilon; half of it is for the noise tables.
+        shares: the shares of rho that slots of kinds A, B and C pay.
         clip: C, the L2 norm of a slot of kinds A and B, at most 1.
         factor_clip: C_c, the Frobenius norm of a slot of kind C, at most 1.
         count_weight: alpha, weight of one count relative to a residual of 1.
         pairs: largest number of ratings in a slot; all slots are padded to it.
         top: M, number of items whose pairs are counted.
         factors: d, largest number of factors.
-        epochs: planned number of noise epochs: the first one, and one for each suspected rollback of the collector;
-            users pay for each of them.
+        epochs: planned number of noise epochs: the first one, and one for each suspected rollback of the collector's
+            journal; users pay for each of them.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -117,16 +117,16 @@ class ModelConfig:
     """Parameters of the model and of predictions; the guarantee does not depend on them.
 
     Attributes:
-        rating_variance: s2, of one rating around its expectation.
-        bias_variance: tau2, of item biases around their prediction from features and popularity.
-        offset_ridge: lb, on the user's own offset if there are factors.
-        lone_ridge: the same if there are biases alone.
-        factor_ridge: lp, on a user's factors.
-        factor_variance: tq2, of an item's factors.
+        rating_variance: s2, the variance of one rating around its expectation.
+        bias_variance: tau2, the variance of item biases around their prediction from features and popularity.
+        offset_ridge: lb, the ridge penalty on the user's own offset in a model with factors.
+        lone_ridge: the ridge penalty on the user's own offset in a model without factors.
+        factor_ridge: lp, the ridge penalty on a user's factors.
+        factor_variance: tq2, the variance of an item's factors.
         factor_weight: w, the mean square of a user's factor.
         feature_scale: scale of public features relative to factors on the device.
-        edge_margin: an eigenvalue counts if it is this many times the largest eigenvalue of noise alone.
-        valid_seconds: devices begin with a version for this long after it was made; for kind edge.
+        edge_margin: an eigenvalue counts if it is at least this many times the largest eigenvalue of noise alone.
+        valid_seconds: how long after a version of the model was made devices may begin with it; for kind edge.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -164,7 +164,7 @@ class BgtConfig:
         model: parameters of the model.
         partitions: number of partitions of each topic; users are distributed over those of the learner.
         budget: limit of one user's payments over all noise epochs; null for the price of one epoch.
-        privacy: the operator's statement about the promise; it is in no digest.
+        privacy: the operator's own words about the guarantee; they are not part of the digest.
         kind: hosted (the operator's raters make slots) or edge (users' devices make them, sealed for the collector).
         settle_seconds: longest delay of a device's slot of a round, drawn uniformly; for kind edge.
         system: name of the system.
@@ -180,7 +180,7 @@ class BgtConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
     budget: BudgetConfig | None = None
-    privacy: PrivacyConfig = said_aside()
+    privacy: PrivacyConfig = undigested_privacy()
     kind: Literal["hosted", "edge"] = later("hosted")
     settle_seconds: float = later(SETTLE_SECONDS)
     system: Literal["bgt"] = "bgt"
@@ -223,8 +223,8 @@ def bgt_digest(config: BgtConfig, features: bytes = b"", public_dataset: bool = 
     """Digest of a deployment (16 bytes).
 
     Args:
-        config: all of it.
-        features: public features of items in their canonical form (`hushstream.systems.bgt.features`).
+        config: the configuration.
+        features: public features of items as bytes (`hushstream.systems.bgt.features.features_bytes`).
         public_dataset: whether a public dataset is replayed.
         pinned: the collector's first public key and the aggregator's, where devices make slots.
     """

@@ -30,7 +30,8 @@ TRACK = "ratings"
 """The one model track."""
 
 NAMED_BY = "named_by"
-"""Name of the parameter that says what the noise address of a round contains; without it these are contents alone."""
+"""Name of the parameter that says what the noise address of a round contains of its slots. A journal record without
+this parameter means the contents alone."""
 
 _ROOM_BYTES = 1 << 16
 """Bytes of a record without its columns."""
@@ -41,8 +42,8 @@ class BgtSystem(Core[BgtConfig]):
     """A configuration, joined with public features of items and whether a public dataset is replayed.
 
     Attributes:
-        features: (I, f).
-        sealing, signing: the collector's public keys and the aggregator's, where devices make slots.
+        features: (I, f) public features of items.
+        sealing, signing: the public keys of the collector and of the aggregator, if devices make slots.
     """
 
     features: Float64
@@ -77,7 +78,7 @@ class BgtSystem(Core[BgtConfig]):
         return {"learner": self.config.partitions.learner, "shuffler": 1, "scopes": 1, "tracks": 1}
 
     def address(self, nonce: bytes, epoch: int, partition: int) -> NoiseAddress:
-        """Of a collector's noise in one journal and epoch; round and content are filled in for each release."""
+        """The address of a collector's noise in one journal and epoch; see `bgt_address`."""
         return bgt_address(self.config, self.digest, nonce, epoch, partition)
 
     def parameters(self, number: int, kind: Kind, with_ids: bool) -> str:

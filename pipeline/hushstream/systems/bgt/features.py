@@ -28,7 +28,7 @@ def features_of(rows: Any, items: int, count: int, where: str) -> Float64:
     """(items, count) features from the content of their file.
 
     Raises:
-        ConfigurationError: of another size, or not finite.
+        ConfigurationError: they are of another size, or not finite.
     """
     try:
         features = np.array(rows, dtype=np.float64)
@@ -43,7 +43,7 @@ def parse_features(text: str, items: int, count: int, where: str) -> Float64:
     """(items, count) features from lines ``item,number,...,number``; an item without a line has zeros.
 
     Raises:
-        ConfigurationError: a line is something else, or an item has two.
+        ConfigurationError: a line is something else, or an item has two lines.
     """
     features = np.zeros((items, count))
     seen: set[int] = set()

@@ -15,7 +15,7 @@ from hushstream.systems.bgt.price.budget import lifetime_guarantee
 from hushstream.systems.bgt.slots import slot_bytes
 
 FACTORS = (math.sqrt(0.5), 1.0, math.sqrt(2.0))
-"""Factors of the spread of item offsets for the bounds of the range."""
+"""The plan is computed for the assumed spread of item offsets times each of these: low, expected and high."""
 
 
 def plan(config: BgtConfig, audience: Audience) -> Plan:
@@ -75,7 +75,7 @@ def _verdict(days: list[int | None]) -> tuple[bool | None, str]:
             f"It will not beat no learning (each device alone) within a year: RMSE falls by less than {LEAST_GAIN:g}."
         )
     if days[2] is None:
-        return None, "It may or may not beat each device alone, by how far items differ."
+        return None, "It may or may not beat each device alone: that depends on how far items differ."
     return True, "It will beat no learning (each device alone)."
 
 

@@ -10,7 +10,7 @@ from hushstream.engine.declare.role import MetricClass
 
 
 class BgtOutcome(StrEnum):
-    """Beside those of `hushstream.engine.declare.outcomes`."""
+    """The outcomes of this system, in addition to those of `hushstream.engine.declare.outcomes`."""
 
     RATED = "rated"
     """A record of ratings. Their number depends on content."""

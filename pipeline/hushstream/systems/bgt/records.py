@@ -14,7 +14,7 @@ from hushstream.systems.bgt.rounds import ROUNDS, Model, Release, Round
 from hushstream.systems.bgt.slots import Float64, Int32, Int64, Slots
 
 NONE = "none"
-"""Stands for a kind: there is no further round."""
+"""In place of a kind of slots in a record: no further round follows."""
 
 
 def item_column(packed: bytes, what: str) -> Int64:
@@ -41,7 +41,13 @@ def rating_columns(fields: Mapping[str, Any]) -> tuple[list[int], list[float]]:
 
 
 def round_fields(asked: Round | None, number: int, digest: bytes) -> dict[str, Any]:
-    """The fields of a `RatingRound`; with None those of the end, with the number of the next round."""
+    """The fields of a `RatingRound`.
+
+    Args:
+        asked: the round; None says that no further round follows.
+        number: of the round, or of the one that does not follow.
+        digest: of the deployment.
+    """
     top, gains = (asked.top, asked.gains) if asked is not None else (np.zeros(0), np.zeros(0))
     return {
         "config_digest": digest,
@@ -69,7 +75,7 @@ def parse_round(fields: Mapping[str, Any], model: Model, config: BgtConfig) -> R
         return None
     possible = KINDS[number] == kind or (number == ROUNDS - 1 and kind == "items") if 0 <= number < ROUNDS else False
     if not possible or kept != model.factors.shape[1] or bool(kept) != (kind == "factors"):
-        raise BgtError(f"round {number}: expected a kind and factors of its model, got {kind} and {kept}")
+        raise BgtError(f"round {number}: expected a kind of this round and its model's factors, got {kind} and {kept}")
     if len(fields["top"]) % 4 or len(fields["gains"]) != 2 * len(fields["top"]):
         raise BgtError(f"round {number}: expected a gain for each of its items, got others")
     top = np.frombuffer(fields["top"], "<i4").astype(np.int64)
@@ -97,7 +103,7 @@ def parse_slot(content: bytes, size: int) -> Int32:
     """One slot's numbers, int32 (2 P + 1 + d,); the collector checks them.
 
     Raises:
-        BadSlots: of another size than all slots (`hushstream.systems.bgt.slots.slot_bytes`).
+        BadSlots: the slot has another size than all slots (`hushstream.systems.bgt.slots.slot_bytes`).
     """
     if len(content) != size:
         raise BadSlots(f"slot: expected {size} bytes, got {len(content)}")
@@ -119,7 +125,7 @@ def parse_release(fields: Mapping[str, Any], asked: Round, config: BgtConfig) ->
         config: of the deployment.
 
     Raises:
-        BadRelease: of another round, or of another size than its sums.
+        BadRelease: it is of another round, or its sums have another size.
     """
     top, kept = len(asked.top), asked.model.factors.shape[1]
     shape = {"items": (2, config.items), "pairs": (top * (top - 1) // 2,), "factors": (config.items, kept)}[asked.kind]

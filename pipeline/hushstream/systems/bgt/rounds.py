@@ -31,7 +31,7 @@ class Model:
 
     @property
     def has_factors(self) -> bool:
-        """Whether there are any."""
+        """Whether items have any factors."""
         return bool(self.factors.shape[1])
 
 
@@ -43,8 +43,8 @@ class Round:
         number: from 0; there are `ROUNDS`.
         kind: kind of the requested slots. The last round requests kind A again if no factors were kept.
         model: the model for slots; in the first round it is empty.
-        top: (M,) the items of kind B.
-        gains: (M,) factors of their residuals.
+        top: (M,) the items whose pairs are requested, for kind B.
+        gains: (M,) a device multiplies its residuals of these items by them.
     """
 
     number: int
@@ -66,7 +66,7 @@ class Release:
     Attributes:
         number: of the round.
         kind: kind of the slots.
-        slots: number of slots, also nulls and refused ones.
+        slots: number of slots; nulls and refused slots are included.
         sums: kind A (2, I): weights, residuals; kind B (M (M - 1) / 2,): the strict lower triangle by rows; kind C
             (I, k). Whole multiples of 2^-20, of 2^-40 in kind B.
     """

@@ -50,7 +50,7 @@ class Slots:
         """Refuse columns of different lengths.
 
         Raises:
-            BadSlots: says which.
+            BadSlots: two columns differ.
         """
         shapes = self.items.shape, self.values.shape
         if self.items.ndim != 2 or shapes[0] != shapes[1]:
@@ -61,11 +61,11 @@ class Slots:
             raise BadSlots(f"slots: expected weights ({rows},) and directions ({rows}, d), got {got}")
 
     def __len__(self) -> int:
-        """How many."""
+        """How many slots."""
         return len(self.items)
 
     def __getitem__(self, rows: slice | Int64 | NDArray[np.bool_]) -> Slots:
-        """Some of them."""
+        """The slots of some rows."""
         return Slots(self.items[rows], self.values[rows], self.weights[rows], self.directions[rows])
 
 

@@ -1,6 +1,6 @@
-"""What is stated of a version: its model, and the round that it asks for.
+"""The signed statement of a version: its model, and the round that it asks for.
 
-Devices, gateways and the collector read both out of it, under the aggregator's signature."""
+Devices, gateways and the collector read both from it, after they have checked the aggregator's signature."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Statement(envelope.Statement):
     """What the aggregator states of one version; the number of the round that it asks for is the version.
 
     Attributes:
-        kind: of the slots that are asked for, or "none".
-        factors: how many each item has.
-        top: of how many items pairs are asked for.
+        kind: kind of the slots that are asked for, or "none".
+        factors: how many factors each item has.
+        top: M, if pairs are asked for; else 0.
     """
 
     kind: str
@@ -37,7 +37,7 @@ class Statement(envelope.Statement):
 
 
 def content_of(fields: Mapping[str, Any]) -> bytes:
-    """The content of a version: biases, factors, and of the round that it asks for the items and their gains."""
+    """The content of a version: the biases and factors, and the round's items and their gains."""
     return b"".join(fields[name] for name in _COLUMNS)
 
 
@@ -47,7 +47,7 @@ def version_of(
     """The model of a version, the round that it asks for (None for no more), and the fields of its `RatingRound`.
 
     Raises:
-        BadModel: they are not those of the statement, or could not be of this deployment.
+        BadModel: the content is not the one that the statement describes, or is not possible in this deployment.
     """
     if not (0 <= statement.factors <= config.release.factors and statement.top in (0, config.top)):
         raise BadModel("model: expected factors and items as the configuration has them, got others")
@@ -78,7 +78,7 @@ def signed_round(
     Args:
         fields: of the record that the aggregator has signed.
         config, digest: of the deployment.
-        keys: the aggregator's.
+        keys: the aggregator's public keys.
 
     Raises:
         BadModel: it is not signed, or not of this deployment.

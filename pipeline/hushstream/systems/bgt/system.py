@@ -18,8 +18,8 @@ from hushstream.systems.bgt import artefacts as files
 from hushstream.systems.bgt import plan
 from hushstream.systems.bgt.configuration import KEYS, BgtConfig
 from hushstream.systems.bgt.deployment import BgtSystem, require_publishable
-from hushstream.systems.bgt.desk import RatingDesk
 from hushstream.systems.bgt.device_facts import device_facts
+from hushstream.systems.bgt.device_service import RatingDeviceService
 from hushstream.systems.bgt.edge.rater import RaterMachine
 from hushstream.systems.bgt.price.advice import sizes
 from hushstream.systems.bgt.price.budget import priced
@@ -75,7 +75,7 @@ COLLECTOR = releasing_role(
 AGGREGATOR = publishing_role(SERVER_ZONE, BgtAggregatorMachine, writes=("rounds",), outcomes=AGGREGATOR_OUTCOMES)
 
 OPENING_COLLECTOR = replace(COLLECTOR, make=_opening_collector, further_key_zones=(SEALING_ZONE,))
-"""Where devices make slots: it opens them with a key of its own."""
+"""The collector where devices make slots: it opens them with a key of its own."""
 
 SIGNING_AGGREGATOR = replace(
     AGGREGATOR,
@@ -83,20 +83,20 @@ SIGNING_AGGREGATOR = replace(
     further_key_zones=(SIGNING_ZONE,),
     writes=(*AGGREGATOR.writes, STATEMENTS.name),
 )
-"""Where devices take models: it signs them with a key of its own."""
+"""The aggregator where devices take models: it signs them with a key of its own."""
 
 ROLES = (RATER, COLLECTOR, OPENING_COLLECTOR, AGGREGATOR, SIGNING_AGGREGATOR)
-"""All that a deployment may have."""
+"""All roles that a deployment may have."""
 
-_SLOTS: Mapping[str, Literal["Read", "Write"]] = {"updates": "Write", "models": "Read", "rounds": "Read"}
-"""What whoever hands in slots may do that were made outside of the raters (`hushstream.client.slots`)."""
+_SLOT_CLIENT: Mapping[str, Literal["Read", "Write"]] = {"updates": "Write", "models": "Read", "rounds": "Read"}
+"""The rights of a client that hands in slots that no rater made (`hushstream.client.slots`)."""
 
 
 NAME = "bgt"
 
 
 def declare(core: BgtSystem) -> System:
-    """A deployment."""
+    """The declaration of one deployment."""
     config = core.config
     return System(
         core=core,
@@ -106,8 +106,10 @@ def declare(core: BgtSystem) -> System:
         words=EDGE_WORDS if config.devices else WORDS,
         facts={"items": config.items, "features": config.features, "bytes of a slot": slot_bytes(config)},
         requests=None if config.devices else config,
-        devices={**_SLOTS, STATEMENTS.name: "Read"} if config.devices else _SLOTS,
-        desk=(lambda generation: RatingDesk(core, files.agreement_of(core), generation)) if config.devices else None,
+        devices={**_SLOT_CLIENT, STATEMENTS.name: "Read"} if config.devices else _SLOT_CLIENT,
+        device_service=(lambda generation: RatingDeviceService(core, files.agreement_of(core), generation))
+        if config.devices
+        else None,
     )
 
 
@@ -120,14 +122,14 @@ def _priced(config: BgtConfig, artefacts: Artefacts) -> Priced:
 
 
 def _facts(config: BgtConfig, artefacts: Artefacts) -> Sequence[Fact]:
-    """The numbers of users from which on the deployment helps, and what devices show."""
+    """The numbers of users from which on the deployment helps, and the facts about devices."""
     if config.release.noise == "exact":
         return ()
-    told = device_facts(config) if config.devices else ()
+    about_devices = device_facts(config) if config.devices else ()
     found = sizes(config)
     least = -1.0 if found.biases is None else found.biases
     biases, factors = found.as_text().splitlines()
-    return (Fact("users_to_gain", least, biases), Fact("users_for_factors", found.factors, factors), *told)
+    return (Fact("users_to_gain", least, biases), Fact("users_for_factors", found.factors, factors), *about_devices)
 
 
 def _notes(config: BgtConfig) -> Sequence[str]:
@@ -136,13 +138,13 @@ def _notes(config: BgtConfig) -> Sequence[str]:
 
 WORDS = Words(
     trust="central, at the collector; hosted: the operator's rater workers see ratings in clear and make the slots "
-    "(where users' devices make them, they see neither), then the one trusted collector sees every slot without a "
-    "name; everybody after it sees noised sums",
-    erasure="hushstream forget drops the user's ratings: their slots are null from then on; their records go with "
-    "their topic's retention; slots that were summed name nobody and stay, under noise",
+    "(where users' devices make the slots, the workers see neither), then the one trusted collector sees every slot "
+    "without a name; everybody after it sees noised sums",
+    erasure="hushstream forget drops the user's ratings: the user's slots are null from then on; records of ratings go "
+    "with their topic's retention; slots that were summed name nobody and stay, under noise",
     result=Result(
         data="ratings of items by users, and predictions of their ratings",
-        what="one model of items' biases and factors; what a user is told follows from it and from their own ratings",
+        what="one model of items' biases and factors; a user's predictions follow from it and from their own ratings",
         product="recommendation model from a few rounds of aggregation",
         release="interactive to the operator's raters, at most three releases; published topics",
     ),

@@ -21,7 +21,7 @@ UPDATES = topics.unnamed(
     "updates",
     ("RatingRound", "ModelStatement", "RatingSlot", "SealedRatingSlot", "Seal"),
     SHUFFLER_ZONE,
-    # The one collector's: raters of all partitions write to it.
+    # There is one collector, and raters of all partitions write to it.
     PartitionRule.TRACK,
     "shuffler",
     # A slot is the whole allowance of a user in its round.
@@ -29,7 +29,7 @@ UPDATES = topics.unnamed(
     ticks=False,
     private_lag=False,
 )
-"""Padded slots without a name, each after the round that it answers."""
+"""Padded slots without a name, each behind the record that opens its round."""
 
 ROUNDS = Topic(
     name="rounds",
@@ -37,7 +37,7 @@ ROUNDS = Topic(
     zone=PUBLISHED,
     partition_rule=PartitionRule.TRACK,
     count="tracks",
-    # Whoever begins to hold ratings needs the round that is open, however long ago it was.
+    # A rater that starts now needs the open round, however long ago it was opened.
     retention_ms=None,
     noised=False,
     names_users=False,
@@ -49,7 +49,7 @@ ROUNDS = Topic(
 """The next round, computed from releases alone."""
 
 STATEMENTS = topics.statements()
-"""Where devices make slots."""
+"""Signed versions of the model; only where devices make slots."""
 
 TOPICS = (
     RATINGS,
@@ -70,7 +70,7 @@ TOPICS = (
 
 
 def topics_of(devices: bool) -> tuple[Topic, ...]:
-    """Those that a deployment has: where devices make slots, ratings and predictions stay with them."""
+    """The topics of a deployment. Where devices make slots, it has none of ratings and predictions."""
     if devices:
         return tuple(topic for topic in TOPICS if topic.zone != EDGE_ZONE)
     return tuple(topic for topic in TOPICS if topic is not STATEMENTS)

@@ -22,10 +22,10 @@ from hushstream.engine.configuration import (
     config_digest,
     declared_features,
     later,
-    mode_said_aside,
     renamed,
     require_mode,
-    said_aside,
+    undigested_mode,
+    undigested_privacy,
 )
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import (
@@ -49,21 +49,21 @@ SumsRelease = Literal["auto", "fresh", "counter"]
 ReleaseForm = Literal["auto", "codes", "features"]
 
 LARGEST_SHADOW = 256
-"""The most items of a deployment that may release a shadow lift, which is counted for each item."""
+"""The largest number of items of a deployment that may release a shadow lift, which is counted for each item."""
 
 
 LONGEST_VALID_SECONDS = LONG_MS / 1000
-"""The longest that a version of the model may be valid: the topic keeps the statement of a version no longer."""
+"""The longest time that a version of the model may be valid: the topic keeps the statement of a version no longer."""
 
 _VALID_SECONDS = 30 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class ContextConfig:
-    """What a context is: a histogram on a decimal grid, summing to 1 (P2B section 3.2), or values of declared features.
+    """What a context is: a histogram on a decimal grid, with sum 1 (P2B section 3.2), or values of declared features.
 
     Attributes:
-        dimension: d, how many entries a histogram has; not set where features are declared.
+        dimension: d, how many entries a histogram has; not set if features are declared.
         digits: q; every entry of a histogram is a multiple of 10^-q.
         declared: features by name, each with its kind and settings (`hushstream.features.schema.declare`); without them
             contexts are histograms.
@@ -421,8 +421,8 @@ class P2BConfig:
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
     users: UsersConfig = field(default_factory=UsersConfig)
     budget: BudgetConfig | None = None
-    privacy: PrivacyConfig = said_aside()
-    mode: Mode = mode_said_aside()
+    privacy: PrivacyConfig = undigested_privacy()
+    mode: Mode = undigested_mode()
     kind: DeploymentKind = "hosted"
     system: Literal["p2b"] = "p2b"
     expected_items: int | None = later(None)
@@ -465,14 +465,14 @@ class P2BConfig:
             2 * self.slot.settle_seconds + self.feedback.attribution_window_seconds,
         )
         each = self.slot.after_interactions
-        expected = "1 where each event is a user of its own (`users.events`), who comes no second time"
+        expected = "1 where each event is a user of its own (`users.events`): such a user comes only once"
         require(each == 1 or not self.users.events, "slot.after_interactions", expected, each)
         renewed, wait = self.slot.renew_every_seconds, self.feedback.attribution_window_seconds
         if renewed is not None:
             # When the next slot begins, no feedback of the slot before may still arrive.
             expected = f"at least the reward's wait (feedback.attribution_window_seconds: {wait:g})"
             require(renewed >= wait, "privacy.renew_every_seconds", expected, renewed)
-            expected = "none where each event is a user of its own (`users.events`), who comes no second time"
+            expected = "none where each event is a user of its own (`users.events`): such a user comes only once"
             require(not self.users.events, "privacy.renew_every_seconds", expected, renewed)
         if after is not None:
             # The state of a user may be deleted only when nothing in it waits for feedback or to be sent.
@@ -487,7 +487,7 @@ class P2BConfig:
             return
         expected = "false for kind edge: devices know items by their numbers"
         require(not self.named_items, "items.named", expected, self.named_items)
-        require(not self.users.events, "users.events", "false for kind edge: a device is its user's", self.users.events)
+        require(not self.users.events, "users.events", "false for kind edge: a device has one user", self.users.events)
         if valid is not None:
             valid = seconds("model.valid_seconds", valid, 1)
             expected = f"at most {LONGEST_VALID_SECONDS:.0f}, as long as statements are kept"

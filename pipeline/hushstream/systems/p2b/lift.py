@@ -1,24 +1,26 @@
-"""The lift of the model, released: noised running counts of what was shown and rewarded.
+"""Releases the lift of the model: noised running counts of decisions that were shown, and of their rewards.
 
-Over a hold-out: a keyed share of users is never answered by a model. They see the context's baseline arm, or any
-eligible arm with equal chance. Of both groups two sums are counted, decisions that were shown and their rewards, and
-all four run through a counter. So a live team sees what the model is worth, with an interval, while exact counts stay
-where they are.
+*Over a hold-out.* A model never answers the users of a keyed share. They get the context's baseline arm, or any
+eligible arm with equal chance. For both groups two sums are counted: the decisions that were shown, and their rewards.
+All four sums run through one counter. So a live team sees what the model is worth, with an interval, and exact counts
+never leave the learner.
 
-A decision counts when its wait for a reward is over, rewarded or not: one that was counted with its reward, before
-those that get none are known, would make early rates read high. What waits is noted by user and by moments that the
-wait is cut into: a user who is forgotten takes theirs along.
+A decision counts when its wait for a reward is over, rewarded or not. If rewarded decisions counted at once, they would
+count before those that get no reward, and early rates would be too high. Decisions that wait are kept by user and by
+the moment at which they count (the wait is cut into `_MOMENTS` moments), so `LiftCounter.forget` can drop those of a
+user.
 
-One user's first ``decisions_per_user`` decisions count, in one group. Each moves the group's shown sum by M steps at
-most and its reward sum by M at most, whatever leaves they fall in: all releases together are epsilon for *all* of
-one user's clicks, with L1 sensitivity 2 M ``decisions_per_user`` (`hushstream.counting.counter`, group of leaves).
+The first ``decisions_per_user`` decisions of a user count, all in one group. Each changes the group's sum of shown
+decisions by at most M steps, and its sum of rewards by at most M, in whatever leaves they fall. So all releases
+together cost epsilon for *all* clicks of one user, with L1 sensitivity 2 M ``decisions_per_user``
+(`hushstream.counting.counter`, group of leaves).
 
-In the shadow: what was answered is counted by item, in four sums each: rewarded or not, where the application showed
-that item and where it showed another one. A decision moves a pair of them by M steps together, so the sensitivity is
+*In the shadow.* Answers are counted by item, in four sums for each item: rewarded or not, where the application showed
+that item, and where it showed another one. A decision changes two of them by M steps together, so the sensitivity is
 M ``decisions_per_user``.
 
-The counter draws ahead of its leaves, so where a rollback cannot be ruled out an epoch of noise begins over the exact
-counts, at the price of all of them (`hushstream.engine.machine.ReleasingMachine.request_epoch`).
+The counter draws noise ahead of its leaves. So if a rollback cannot be ruled out, a new epoch of noise begins over the
+exact counts, at the price of all of them (`hushstream.engine.machine.ReleasingMachine.request_epoch`).
 """
 
 from __future__ import annotations
@@ -43,17 +45,17 @@ from hushstream.systems.p2b.configuration import LiftConfig, P2BConfig
 
 GROUPS = ("model", "holdout")
 SUMS = 4
-"""Model shown, model rewards, hold-out shown, hold-out rewards; or in the shadow of one answered item: where it was
-shown rewarded and not, where another one was shown rewarded and not."""
+"""Over a hold-out: model shown, model rewards, hold-out shown, hold-out rewards. In the shadow, for each answered item:
+where that item was shown, rewarded and not rewarded; where another one was shown, rewarded and not rewarded."""
 
 _USER_BYTES = 16
 _RELEASED = bytes(_USER_BYTES)
-"""In place of a user, of what was released already and is of nobody in particular any more."""
+"""In place of a user, for sums that were released already: they belong to no particular user any more."""
 _COIN_BITS = 53
 _MOMENTS = 256
-"""Into so many moments the wait for a reward is cut."""
+"""The wait for a reward is cut into this many moments."""
 _ITEM_BYTES = 4
-"""Behind a user's, in the shadow: the item that was answered."""
+"""In the shadow, the answered item stands behind the user's bytes."""
 _WAITING, _WAITING_IN_SHADOW = (
     struct.Struct(f"<q{width}s{SUMS}q") for width in (_USER_BYTES, _USER_BYTES + _ITEM_BYTES)
 )
@@ -62,8 +64,8 @@ NORMAL_95 = 1.959963984540054
 
 
 class LiftStep(NamedTuple):
-    """One release: its number from 1, the noised running sums int64 (4,), in the shadow (4 items,), and the variance of
-    each."""
+    """One release: its number from 1, the noised running sums, int64 (4,), in the shadow (4 items,), and the variance
+    of each of them."""
 
     leaf: int
     sums: NDArray[np.int64]
@@ -71,7 +73,7 @@ class LiftStep(NamedTuple):
 
 
 class CountedLift(NamedTuple):
-    """How the lift is counted: its settings, levels of a reward, and by how many answered items; 0 over a hold-out."""
+    """How the lift is counted: its settings, the levels of a reward, and the number of items (0 over a hold-out)."""
 
     lift: LiftConfig
     levels: int
@@ -79,13 +81,13 @@ class CountedLift(NamedTuple):
 
 
 def counted_lift(config: P2BConfig) -> CountedLift | None:
-    """How a deployment counts its lift; None where it releases none."""
+    """How a deployment counts its lift; None if it releases none."""
     lift = config.counted
     return None if lift is None else CountedLift(lift, config.release.levels, 0 if lift.holdout else config.arms)
 
 
 def required_lift(config: P2BConfig) -> CountedLift:
-    """The same, where it releases one."""
+    """How a deployment that releases a lift counts it."""
     counted = counted_lift(config)
     assert counted is not None, "expected a deployment that releases a lift"
     return counted
@@ -101,18 +103,18 @@ def lift_tree(lift: LiftConfig, levels: int, answers: int = 0) -> NegativeDigitT
     return best_tree(PureEpsilon(lift.epsilon), lift.releases, SUMS, sensitivity)
 
 
-def _counted(lift: LiftConfig) -> str:
+def _counted_text(lift: LiftConfig) -> str:
     first = lift.decisions_per_user
     return "the first decision of their life is" if first == 1 else f"the first {first} decisions of their life are"
 
 
 @lru_cache(maxsize=16)
 def lift_guarantee(lift: LiftConfig, levels: int, answers: int = 0) -> Guarantee:
-    """What all releases of the lift promise for one user."""
+    """The guarantee of all releases of the lift for one user."""
     promise = lift_tree(lift, levels, answers).guarantee(
         Neighbours(
             relation="null-user: neighbours differ in all that one user was shown and rewarded with, or in none of it",
-            unit=f"one user ({_counted(lift)} counted)",
+            unit=f"one user ({_counted_text(lift)} counted)",
             leaves=min(lift.decisions_per_user, lift.releases),
             step=f"reward levels, {levels} to a whole reward or showing",
         ),
@@ -125,9 +127,9 @@ def lift_guarantee(lift: LiftConfig, levels: int, answers: int = 0) -> Guarantee
 
 
 def lift_debit(lift: LiftConfig, levels: int, answers: int = 0) -> Debit:
-    """What the journal and the ledger charge for all releases of the lift; the scope is filled in.
+    """What the journal and the ledger charge for all releases of the lift; the caller fills in the scope.
 
-    Its words of the unit are those of the first release: with others a replay would give other records.
+    The words of its unit must stay those of the first software release: with others, a replay would give other records.
     """
     promise = lift_guarantee(lift, levels, answers)
     unit = f"one user (the first {lift.decisions_per_user} decisions of his life are counted)"
@@ -135,7 +137,7 @@ def lift_debit(lift: LiftConfig, levels: int, answers: int = 0) -> Debit:
 
 
 def in_holdout(user_key: Key, lift: LiftConfig) -> bool:
-    """Whether a user is in the hold-out: a function of their key, so for their whole life."""
+    """Whether a user is in the hold-out. It follows from the user's key, so it stays the same for their whole life."""
     draw = int.from_bytes(user_key.prf("holdout")[:8], "big") >> (64 - _COIN_BITS)
     return draw < round(lift.holdout * (1 << _COIN_BITS))
 
@@ -147,7 +149,7 @@ def holdout_arm(user_key: Key, event_id: str, eligible: NDArray[np.int64]) -> in
 
 
 def lift_user(user_key: Key) -> bytes:
-    """Stands for a user among what waits to be counted."""
+    """The bytes that stand for a user among decisions that wait to be counted."""
     return user_key.digest("lift-user")
 
 
@@ -157,13 +159,13 @@ class LiftCounter:
     def __init__(
         self, lift: LiftConfig, levels: int, wait_ms: int, key: Key, address: NoiseAddress, answers: int = 0
     ) -> None:
-        """Start with none, under noise that ``key`` and ``address`` name.
+        """Start without counts, under noise that ``key`` and ``address`` name.
 
         Args:
             lift: the settings.
             levels: M, steps of a reward.
             wait_ms: how long a decision waits for its reward.
-            key: of the edge zone.
+            key: the edge zone's key of the lift.
             address: names the noise.
             answers: how many items there are in the shadow; 0 over a hold-out.
         """
@@ -177,11 +179,11 @@ class LiftCounter:
         self._counter: Counter = self._tree.open(key, address)
         self._moment_ms = max(1, wait_ms // _MOMENTS)
         self._waiting: dict[int, dict[bytes, list[int]]] = {}
-        """Sums by the moment at which they count, and by user; in the shadow by user and answered item."""
+        """Sums that wait, by the moment at which they count and by user; in the shadow by user and answered item."""
 
     @property
     def _packed(self) -> struct.Struct:
-        """How what waits is packed."""
+        """The layout in which sums that wait are packed."""
         return _WAITING_IN_SHADOW if self._answers else _WAITING
 
     @property
@@ -190,7 +192,7 @@ class LiftCounter:
         return self._before + self._counter.leaves
 
     def redraw(self, address: NoiseAddress) -> None:
-        """Begin an epoch under noise that ``address`` names: the next release noises all counts again."""
+        """Begin an epoch under noise that ``address`` names: the next release adds new noise to all counts."""
         counted = self._counter.exact.reshape(-1, SUMS).tolist()
         self._before = self.leaves
         self._counter = self._tree.open(self._key, address)
@@ -203,10 +205,10 @@ class LiftCounter:
         """Take one decision that was shown.
 
         Args:
-            user: stands for its user (`lift_user`).
-            holdout: whether they are in the hold-out.
-            index: its number in the user's life, from 0.
-            deadline_ms: when its wait for a reward is over, in log time; it counts from the next moment on.
+            user: stands for the decision's user (`lift_user`).
+            holdout: whether the user is in the hold-out.
+            index: number of the decision in the user's life, from 0.
+            deadline_ms: log time when its wait for a reward is over; it counts from the next moment on.
             reward: in [0, 1].
         """
         if not self._counts(index):
@@ -219,9 +221,9 @@ class LiftCounter:
         """Take one decision in the shadow for which the application said what it showed.
 
         Args:
-            user, index, deadline_ms, reward: as of `count`; the reward is that of what was shown.
-            item: what was answered.
-            agreed: whether it was shown.
+            user, index, deadline_ms, reward: see `count`; the reward is that of the item that was shown.
+            item: the item that was answered.
+            agreed: whether the answered item was shown.
         """
         if not self._counts(index):
             return
@@ -238,18 +240,18 @@ class LiftCounter:
         return users.setdefault(who, [0] * SUMS)
 
     def _keys(self, user: bytes) -> Sequence[bytes]:
-        """What a user's sums may wait under."""
+        """The keys under which sums of a user may wait."""
         return [user + _item_bytes(item) for item in range(self._answers)] if self._answers else [user]
 
     def forget(self, user: bytes) -> None:
-        """Drop what waits of a user: it is never counted."""
+        """Drop the waiting sums of a user: they are never counted."""
         for users in self._waiting.values():
             for who in self._keys(user):
                 users.pop(who, None)
         self._waiting = {moment: users for moment, users in self._waiting.items() if users}
 
     def release(self, now_ms: int) -> LiftStep:
-        """The next release, of all whose wait is over at ``now_ms`` of log time, however many they are.
+        """The next release: it covers all decisions whose wait is over at log time ``now_ms``, however many they are.
 
         Raises:
             HorizonReached: more releases than the counter's price pays for.
@@ -273,10 +275,10 @@ class LiftCounter:
         return _COUNT.pack(len(waiting), self._before) + b"".join(waiting) + self._counter.dump()
 
     def load(self, state: bytes) -> None:
-        """Take over a state.
+        """Return to a state that `dump` wrote.
 
         Raises:
-            BadState: not the bytes of such a state.
+            BadState: these are not the bytes of such a state.
         """
         each = self._packed.size
         if len(state) < _COUNT.size or len(state) < (end := _COUNT.size + _COUNT.unpack_from(state)[0] * each):
@@ -294,7 +296,7 @@ def _item_bytes(item: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class GroupRate:
-    """Reward rate of one group from noised sums: with the half-width of its 95 % interval, see `lift_of`."""
+    """Reward rate of one group from noised sums, with the half-width of its 95 % interval; see `lift_of`."""
 
     shown: float
     rewards: float
@@ -304,12 +306,12 @@ class GroupRate:
 
 @dataclass(frozen=True, slots=True)
 class Lift:
-    """Uplift of the model over the hold-out; None where too little was shown to tell.
+    """The reward rates of both groups, and from them the uplift of the model over the hold-out.
 
     Attributes:
-        model, holdout: of each group.
-        needed: decisions of a group that are told from the noise.
-        counted: noised decisions of each group.
+        model, holdout: the rate of each group; None if too few decisions were shown to distinguish it from the noise.
+        needed: the number of decisions from which on a group can be distinguished from the noise.
+        counted: noised number of decisions of each group.
     """
 
     model: GroupRate | None
@@ -319,14 +321,17 @@ class Lift:
 
     @property
     def uplift(self) -> tuple[float, float] | None:
-        """Difference of the rates, and the half-width of its 95 % interval."""
+        """Difference of the rates, and the half-width of its 95 % interval; None if a rate is unknown."""
         if self.model is None or self.holdout is None:
             return None
         return self.model.rate - self.holdout.rate, math.hypot(self.model.half_width, self.holdout.half_width)
 
     @property
     def decisions_more(self) -> int | None:
-        """Of both groups together, until the interval excludes 0, if rates and shares stay; None if nobody knows."""
+        """How many more decisions, of both groups together, are needed until the interval excludes 0.
+
+        Rates and shares are assumed to stay; None if the uplift is unknown, or 0.
+        """
         uplift = self.uplift
         return None if uplift is None else decisions_more(sum(self.counted), *uplift)
 
@@ -336,14 +341,15 @@ ShareCounts: TypeAlias = tuple[NDArray[np.int64], float, int]
 
 
 def lift_of(newest: Iterable[ShareCounts], decisions_per_user: int) -> Lift:
-    """The lift from the newest release of each counter, with intervals that hold whatever one user's rewards share.
+    """The lift from the newest release of each counter. Its intervals hold however much the rewards of a user depend.
 
-    Users are taken as independent, a user's decisions are not. Let user i give R_i in n_i <= m decisions, N of them in
-    all, and let p be the rate over all. R / N - p is sum (R_i - p n_i) / N, whose variance is at most
-    sum E (R_i - p n_i)^2 / N^2 <= m sum E n_i (R_i/n_i - p)^2 / N^2 <= m p (1 - p) / N, as R_i/n_i, weighed by n_i, is
-    in [0, 1] with mean p (Bhatia, Davis 2000): m times that of N independent decisions, and reached where each user
-    has m equal rewards. p is taken with two successes and two failures of users more (Agresti, Coull 1998), as a rate
-    of none in few users is no sign of certainty. What noise adds is exact: (e_1 - p e_0) over the noised count.
+    Users are assumed to be independent; decisions of one user are not. Let user i give the reward R_i in n_i <= m
+    decisions, N decisions in all, and let p be the rate over all. R / N - p is sum (R_i - p n_i) / N. Its variance is
+    at most sum E (R_i - p n_i)^2 / N^2 <= m sum E n_i (R_i/n_i - p)^2 / N^2 <= m p (1 - p) / N, because R_i/n_i,
+    weighed by n_i, is in [0, 1] with mean p (Bhatia, Davis 2000). That is m times the variance of N independent
+    decisions, and it is reached if each user has m equal rewards. For p two successes and two failures of users are
+    added (Agresti, Coull 1998): no reward among few users does not show that the rate is 0. The contribution of the
+    noise is exact: (e_1 - p e_0) over the noised count.
 
     Args:
         newest: (sums (4,), variance of each, levels).
@@ -363,9 +369,9 @@ def lift_of(newest: Iterable[ShareCounts], decisions_per_user: int) -> Lift:
 
 
 def lift_figures(newest: ShareCounts, decisions_per_user: int) -> Mapping[str, float]:
-    """What is shown of one counter's newest release, by group; 0 of a group that is not told from the noise.
+    """The gauges of one counter's newest release, by group.
 
-    A release before may have told it: without a value of its own that one would stand for ever.
+    A group that cannot be distinguished from the noise has 0: without a value, the gauge would keep an older release's.
     """
     found = lift_of([newest], decisions_per_user)
     figures: dict[str, float] = {}
@@ -377,12 +383,12 @@ def lift_figures(newest: ShareCounts, decisions_per_user: int) -> Mapping[str, f
 
 
 def _needed(variance: float) -> float:
-    """Below some three deviations of its noise a count is no divisor."""
+    """The least count that a rate may be divided by: about three standard deviations of its noise."""
     return max(1.0, 3 * math.sqrt(variance))
 
 
 def _rate(shown: float, rewards: float, variance: float, decisions_per_user: int) -> GroupRate | None:
-    """Rate and interval of one group."""
+    """Rate and interval of one group; None if its count is not distinguishable from the noise."""
     if shown <= _needed(variance):
         return None
     rate = rewards / shown
@@ -396,12 +402,12 @@ _Rates = TypeVar("_Rates", float, NDArray[np.float64])
 
 
 def smoothed(rates: _Rates, counts: _Rates, decisions_per_user: int) -> _Rates:
-    """Rates with two successes and two failures of users more: none in few users is no sign of certainty.
+    """Rates with two successes and two failures of users added, so that no reward among few users is not taken as 0.
 
     Args:
-        rates: in [0, 1] where there is no noise.
-        counts: of the decisions that each is of, above 0.
-        decisions_per_user: the most that one user has among them.
+        rates: in [0, 1] without noise; with noise they are clipped to it.
+        counts: the number of decisions behind each rate, above 0.
+        decisions_per_user: the most decisions that one user has among them.
     """
     more = decisions_per_user * NORMAL_95**2
     found: _Rates = (np.clip(rates, 0.0, 1.0) * counts + more / 2) / (counts + more)
@@ -409,10 +415,10 @@ def smoothed(rates: _Rates, counts: _Rates, decisions_per_user: int) -> _Rates:
 
 
 def decisions_more(counted: float, difference: float, half_width: float) -> int | None:
-    """How many decisions more, on ``counted``, until an interval excludes 0 if its difference stays.
+    """How many decisions beyond ``counted`` are needed until an interval excludes 0, if its difference stays.
 
-    Its half-width is taken to fall with the root of their number; noise falls faster, so it may be fewer. None where
-    the difference is 0: no number shows it.
+    The half-width is assumed to fall with the root of their number. The part of the noise falls faster, so fewer may be
+    enough. None if the difference is 0: no number of decisions shows it.
     """
     if not difference:
         return None

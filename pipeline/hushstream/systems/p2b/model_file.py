@@ -1,20 +1,21 @@
-"""A released model as one file: its numbers, where it comes from, and decisions that must come out.
+"""A released model as one file: its numbers, its origin, and golden decisions that every reader must reproduce.
 
-A file holds what a new user starts from. What a user learned alone is not in it, and nothing that was not released
-before.
+A file holds what a new user starts from. It contains only what was released before, and nothing that a user learned
+alone.
 
 *Declared features* (`ExportedFeatures`): coefficients of every item and cell, independent and normal, with the declared
-features that make cells of a context. Its score of an item is mean plus deviation, sum m_j x_j + sqrt(sum D_j x_j^2),
-as a learner's of somebody who was never seen (`hushstream.learners.sparse`); x has 1 for the constant and a feature's
-shares in its cells.
+features that turn a context into cells. The score of an item is mean plus deviation, sum m_j x_j +
+sqrt(sum D_j x_j^2), as a learner scores it for a user who was never seen (`hushstream.learners.sparse`). x is 1 for the
+constant, and has a feature's shares in its cells.
 
-*Codes* (`ExportedCodes`): the sums A and b of LinUCB of every item on contexts x, or on one-hot codes of them with the
-centroids that make codes of contexts. Its score of an item is theta'x + alpha sqrt(x'A^-1 x) with theta = A^-1 b.
+*Codes* (`ExportedCodes`): the sums A and b of LinUCB for every item, on contexts x or on one-hot codes of contexts,
+with the centroids that turn contexts into codes. The score of an item is theta'x + alpha sqrt(x'A^-1 x) with
+theta = A^-1 b.
 
-*Golden decisions* are made by the learner's own kernel when the file is written: contexts, with the score of every
-item. `ExportedModel.read` computes them anew, in double precision and by these formulas alone, and refuses a file of
-which they do not come out. Then it compares the digest in the file with that of its content, which tells that anything
-else was changed; it is no signature, as whoever writes a file can write its digest.
+*Golden decisions* are contexts with the score of every item. The learner's own kernel computes them when the file is
+written. `ExportedModel.read` computes them again, in double precision and by these formulas alone, and refuses a file
+whose golden decisions differ. Then it compares the digest in the file with that of the content, so that any other
+change is noticed. The digest is no signature: whoever writes a file can write its digest.
 """
 
 from __future__ import annotations
@@ -47,21 +48,21 @@ Context = Mapping[str, Any] | Sequence[float]
 
 FORMAT, FORMAT_VERSION = "hushstream model", 1
 _PLAIN = "model"
-"""The array of an archive that holds JSON."""
+"""The name of the array in an archive that holds JSON."""
 
 _TOLERANCE = 1e-5
-"""Of a golden score: a learner keeps coefficients as float32."""
+"""Largest difference of a golden score: a learner keeps coefficients as float32."""
 
 _QUESTIONS = ("which", "took_part")
 
 
 class Golden(NamedTuple):
-    """A decision that must come out.
+    """A decision that every reader of the file must reproduce.
 
     Attributes:
         context: values of features by name, or the numbers of a histogram.
-        scores: of every item, in the order of ``items``.
-        item: the one to show.
+        scores: the score of every item, in the order of ``items``.
+        item: the item to show.
     """
 
     context: Context
@@ -74,24 +75,24 @@ class ExportedModel(ABC):
     """A version of a released model.
 
     Attributes:
-        about: where it comes from: system, deployment, configuration digest, version, slots, its price, what one person
-            has paid for it at most (`paid`), and what learners need to go on from it.
+        about: its origin: system, deployment, configuration digest, version, slots, its price, the most that one person
+            has paid for it (`paid`), and what learners need to continue from it.
         items: ids of the items, or their numbers.
-        golden: decisions that must come out.
+        golden: decisions that every reader must reproduce.
     """
 
     about: Mapping[str, Any]
     items: tuple[int | str, ...]
     golden: tuple[Golden, ...]
     form: ClassVar[str]
-    """Of slots, as the configuration calls it."""
+    """The form of slots, as the configuration calls it."""
 
     @classmethod
     def read(cls, content: bytes) -> ExportedModel:
-        """The model of a file, JSON or npz, whose golden decisions come out.
+        """The model in a file, JSON or npz, after its golden decisions and its digest were checked.
 
         Raises:
-            HushstreamError: it is no such file, a golden decision comes out otherwise, or anything in it was changed.
+            HushstreamError: it is no such file, a golden decision differs, or anything in it was changed.
         """
         try:
             values = _values(content)
@@ -103,22 +104,22 @@ class ExportedModel(ABC):
             raise HushstreamError(f"model file: expected an exported model, got another ({error!r})") from None
         model.require_golden()
         if stated != model.digest.hex():
-            raise HushstreamError(f"model file: expected a content of digest {stated}, got {model.digest.hex()}")
+            raise HushstreamError(f"model file: expected content with the digest {stated}, got {model.digest.hex()}")
         return model
 
     @classmethod
     @abstractmethod
     def of_values(cls, values: Mapping[str, Any]) -> ExportedModel:
-        """The model of what a file of its form says.
+        """The model from the values in a file of this form.
 
         Raises:
-            KeyError, TypeError, ValueError, FeatureError, ContributionError: it says something else.
+            KeyError, TypeError, ValueError, FeatureError, ContributionError: values are missing or invalid.
         """
 
     @property
     @abstractmethod
     def arrays(self) -> Mapping[str, Float64]:
-        """Its numbers by name."""
+        """The model's arrays of numbers, by name."""
 
     @property
     @abstractmethod
@@ -130,8 +131,8 @@ class ExportedModel(ABC):
         """(K,) the score of each item for a context; see the module.
 
         Raises:
-            FeatureError: a name that is not declared.
-            ContributionError: no histogram.
+            FeatureError: the context has a name that is not declared.
+            ContributionError: the context is no histogram.
         """
 
     @abstractmethod
@@ -140,38 +141,38 @@ class ExportedModel(ABC):
 
     @property
     def slots(self) -> float:
-        """How many slots it is made of."""
+        """How many slots the model is made of."""
         return float(self.about["slots"])
 
     @property
     def paid(self) -> Prices:
-        """What one person has paid at most for all slots behind it, in one life or in several deployments.
+        """The most that one person has paid for all slots behind the model, in one or in several deployments.
 
         Raises:
-            HushstreamError: the file does not say it.
+            HushstreamError: the file does not contain it.
         """
-        said = self._said("paid")
+        paid = self._about("paid")
         try:
-            each = [said[question] for question in _QUESTIONS]
+            each = [paid[question] for question in _QUESTIONS]
             which, took_part = (Cost(one["epsilon_micro"], int(one["delta_units"])) for one in each)
         except (TypeError, KeyError, ValueError) as error:
-            raise HushstreamError(f"model file: expected what a person has paid, got another ({error!r})") from None
+            raise HushstreamError(f"model file: expected the price that a person has paid, got {error!r}") from None
         return Prices(which, took_part)
 
     @cached_property
     def digest(self) -> bytes:
-        """16 bytes that stand for all of it."""
+        """16 bytes that identify the whole content."""
         arrays = {name: one.tolist() for name, one in self.arrays.items()}
         plain = json.dumps({**self._plain(), **arrays}, sort_keys=True)
         return hashlib.blake2b(plain.encode(), digest_size=16, person=b"hush-start").digest()
 
-    def _said(self, name: str) -> Any:
+    def _about(self, name: str) -> Any:
         if name not in self.about:
             raise HushstreamError(f"model file: expected its {name}, got none: export it again with this release")
         return self.about[name]
 
     def decide(self, context: Any, eligible: Collection[int | str] | None = None) -> int | str:
-        """The item with the highest score, the first of several.
+        """The item with the highest score; the first one of equal scores.
 
         Raises:
             HushstreamError: no item of the model is eligible.
@@ -182,10 +183,10 @@ class ExportedModel(ABC):
         return self.items[rows[int(self.scores(context)[rows].argmax())]]
 
     def require_golden(self) -> None:
-        """Refuse a model of which the golden decisions do not come out.
+        """Refuse a model whose golden decisions cannot be reproduced.
 
         Raises:
-            HushstreamError: a score is another one, or another item is decided that scores less.
+            HushstreamError: a score differs, or the golden item scores less than the decided one.
         """
         for number, golden in enumerate(self.golden):
             found, expected = self.scores(golden.context), np.array(golden.scores)
@@ -193,17 +194,17 @@ class ExportedModel(ABC):
                 raise HushstreamError(f"model file: expected the scores of golden decision {number}, got others")
             decided = self.items.index(self.decide(golden.context))
             stated = self.items.index(golden.item)
-            # Two items may score alike but for how floats are rounded.
+            # Two items may have scores that differ by the rounding of floats alone.
             if found[decided] - found[stated] > 2 * _TOLERANCE:
                 raise HushstreamError(f"model file: expected golden decision {number}, got another item")
 
     def as_json(self) -> bytes:
-        """A file of it as JSON."""
+        """The file in JSON."""
         arrays = {name: one.tolist() for name, one in self.arrays.items()}
         return (json.dumps({**self._sealed(), **arrays}, indent=1, ensure_ascii=False) + "\n").encode()
 
     def as_npz(self) -> bytes:
-        """A file of it as numpy's archive: arrays, and all else as JSON in the array ``model``."""
+        """The file as an archive of numpy: the arrays, and everything else as JSON in the array ``model``."""
         content = BytesIO()
         plain = np.frombuffer(json.dumps(self._sealed(), ensure_ascii=False).encode(), np.uint8)
         arrays: dict[str, NDArray[Any]] = {_PLAIN: plain, **self.arrays}
@@ -230,9 +231,9 @@ class ExportedFeatures(ExportedModel):
     """A version of a released model of declared features.
 
     Attributes:
-        about: has the variance of a reward, too (`reward_variance`).
+        about: also contains the variance of a reward (`reward_variance`).
         schema: the declared features.
-        means, variances: (K, P) of coefficients; the constant's cell comes first.
+        means, variances: (K, P) of the coefficients; the constant's cell comes first.
     """
 
     schema: FeatureSchema
@@ -263,11 +264,11 @@ class ExportedFeatures(ExportedModel):
 
     @property
     def reward_variance(self) -> float:
-        """Of a reward around its mean, as learners take it."""
+        """The variance of a reward around its mean, as learners use it."""
         return float(self.about["reward_variance"])
 
     def scores(self, context: Mapping[str, Any]) -> Float64:
-        """See `ExportedModel.scores`; a context has the values of features by name."""
+        """See `ExportedModel.scores`; a context holds the values of features by name."""
         cells, values = self._places(context)
         means, variances = self.means[:, cells] @ values, self.variances[:, cells] @ values**2
         return np.asarray(means + np.sqrt(variances))
@@ -288,12 +289,12 @@ class ExportedCodes(ExportedModel):
     """A version of a released model of codes.
 
     Attributes:
-        encoder: makes codes of contexts.
-        onehot: whether the sums are of one-hot codes; else of contexts.
-        alpha: the width's factor.
-        ridge: the least diagonal of A, which stands in it.
-        gram: (K, d, d) A, or its diagonals (K, k) for one-hot codes.
-        moment: (K, d) or (K, k), b.
+        encoder: turns contexts into codes.
+        onehot: whether the sums are of one-hot codes; else they are of contexts.
+        alpha: factor of the confidence width.
+        ridge: the configured ridge; the diagonal of A includes at least this.
+        gram: A, (K, d, d); for one-hot codes its diagonals, (K, k).
+        moment: b, (K, d); for one-hot codes (K, k).
     """
 
     encoder: Encoder
@@ -357,7 +358,7 @@ _FORMS: Mapping[str, type[ExportedModel]] = {one.form: one for one in (ExportedF
 
 
 def _require_numbers(positive: Sequence[Any], *others: Any) -> None:
-    """Raises `ValueError`: one is not finite, or one of those that must be above 0 is not."""
+    """Refuse numbers that are not finite, and those of ``positive`` that are not above 0, with a `ValueError`."""
     finite = all(np.isfinite(one).all() for one in (*positive, *others))
     if not finite or not all((np.asarray(one) > 0).all() for one in positive):
         raise ValueError("numbers that are not finite, or not above 0")

@@ -1,4 +1,4 @@
-"""P2B as a system: its roles, what the catalogue knows of it, and what a deployment of it is."""
+"""The declaration of P2B for the catalogue, of its roles, and of its deployments."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from hushstream.privacy.promises.promise import Promises
 from hushstream.privacy.promises.sentence import Prices, price_text
 from hushstream.schemas import codec
 from hushstream.systems.p2b.configuration import KEYS, P2BConfig
-from hushstream.systems.p2b.desk import VisitDesk
+from hushstream.systems.p2b.device_service import VisitDeviceService
 from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.guarantee.promise import life_prices, lifetime_slots_of, priced, window_tree_of
 from hushstream.systems.p2b.guarantee.summed import summed_of
@@ -96,7 +96,10 @@ def _learner_gauges(machine: LearnerMachine, now_seconds: float) -> Mapping[str,
 
 
 def _learner_figures(core: P2BSystem, topic: str, value: bytes) -> Mapping[str, float]:
-    """The figures of the lift over a hold-out; none in the shadow, where one partition's counts by item are too few."""
+    """The gauges of the lift over a hold-out.
+
+    In the shadow there are none, because the counts of one partition by item are too small.
+    """
     if topic != "lift" or not core.config.lift.holdout:
         return {}
     fields = codec.decode(value, frozenset({"Lift"}))[1]
@@ -105,7 +108,7 @@ def _learner_figures(core: P2BSystem, topic: str, value: bytes) -> Mapping[str, 
 
 
 def _shuffler_gauges(machine: ShufflerMachine, now_seconds: float) -> Mapping[str, float]:
-    # A slot is in one window and pays once: for its window, or for the counter that all windows run through.
+    # A slot is in one window and is paid for once: with its window, or with the counter over all windows.
     price = machine.spending.terms.price.cost.epsilon_micro
     tree = machine.system.window_tree
     covered: dict[str, float] = {}
@@ -159,10 +162,10 @@ AGGREGATOR = publishing_role(
 )
 
 LEARNER_OF_ITEMS = replace(LEARNER, broadcasts=("models", "items"))
-"""Where items have names: it follows the catalogue."""
+"""The learner where items have names: it follows the catalogue."""
 
 OPENING_SHUFFLER = replace(SHUFFLER, further_key_zones=(SEALING_ZONE,))
-"""Where slots are sealed: it opens them with a key of its own."""
+"""The shuffler where slots are sealed: it opens them with a key of its own."""
 
 SIGNING_AGGREGATOR = replace(
     AGGREGATOR,
@@ -170,23 +173,27 @@ SIGNING_AGGREGATOR = replace(
     further_key_zones=(SIGNING_ZONE,),
     writes=(*AGGREGATOR.writes, STATEMENTS.name),
 )
-"""Where devices take models: it signs them with a key of its own."""
+"""The aggregator where devices take models: it signs them with a key of its own."""
 
 ROLES_IN_PARTS = (
     *(replace(one, broadcasts=(*one.broadcasts, MODEL_PARTS.name)) for one in (LEARNER, LEARNER_OF_ITEMS)),
     replace(AGGREGATOR, writes=(*AGGREGATOR.writes, MODEL_PARTS.name)),
 )
-"""Where a model is larger than a record: those who read and write its parts."""
+"""The roles that read and write a model's parts, where a model is larger than a record."""
 
 ROLES = (LEARNER, LEARNER_OF_ITEMS, SHUFFLER, OPENING_SHUFFLER, AGGREGATOR, SIGNING_AGGREGATOR, *ROLES_IN_PARTS)
-"""All that a deployment may have."""
+"""All roles that a deployment may have."""
 
 
 def roles_of(hosted: bool, sealed: bool, named: bool, in_parts: bool, devices: bool) -> tuple[Role, ...]:
-    """Those that a deployment has.
+    """The roles of a deployment.
 
-    Learner workers or agents on devices, sealed slots or not, items by name or not, models as a whole or in parts, and
-    signed or not.
+    Args:
+        hosted: whether learners are workers; else they are agents on devices.
+        sealed: whether slots are sealed.
+        named: whether items have names.
+        in_parts: whether models leave in parts.
+        devices: whether models are signed for devices.
     """
     numbered_parts, named_parts, aggregator_parts = ROLES_IN_PARTS
     whole = SIGNING_AGGREGATOR if devices else AGGREGATOR
@@ -202,7 +209,7 @@ def roles_of(hosted: bool, sealed: bool, named: bool, in_parts: bool, devices: b
 
 
 def declare(core: P2BSystem) -> System:
-    """A deployment."""
+    """The declaration of one deployment."""
     config = core.config
     hosted, in_parts = config.kind == "hosted", core.form.parts > 1
     return System(
@@ -216,7 +223,7 @@ def declare(core: P2BSystem) -> System:
         requests=core.requests if hosted else None,
         outside={} if hosted or config.devices else _RELAY,
         devices=_DEVICES if config.devices else {},
-        desk=(lambda _: VisitDesk(core)) if config.devices else None,
+        device_service=(lambda _: VisitDeviceService(core)) if config.devices else None,
         models=ModelView(
             ("models", *((MODEL_PARTS.name,) if in_parts else ())),
             lambda values, version, catalogues: read_model(core, values, version, catalogues.get(EVERYBODY)),
@@ -253,7 +260,7 @@ def _words(config: P2BConfig) -> Words:
         return Words(
             trust=f"{_SHUFFLED}hosted: the operator's workers hold contexts and clicks in clear",
             erasure="hushstream forget drops the user's state; the user's records go with their topics' retention; "
-            "what was released stays, noised; that the allowance is spent stays, under a keyed hash",
+            "what was released stays, noised; that the allowance is spent stays, under a keyed digest",
             example=_EXAMPLE,
             result=RECOMMENDATIONS,
         )
@@ -275,8 +282,8 @@ def _erasure(config: P2BConfig) -> Erasure:
             EVENTS_STAY,
         ),
         waits=(
-            f"a slot that they owe, and their name too: sent as null within {config.slot.settle_seconds:g} s of log "
-            f"time",
+            f"a slot that they owe, and their name with it: sent as null within {config.slot.settle_seconds:g} s of "
+            f"log time",
             "their state in the learner's data directory: until its next snapshot; sealed on state-learner: five days",
         ),
         names=names_user,
@@ -284,7 +291,7 @@ def _erasure(config: P2BConfig) -> Erasure:
 
 
 def _check(config: P2BConfig) -> None:
-    """Refuse valid settings that are not valid together: too many codes, records that are too large."""
+    """Refuse valid settings that are not valid together: too many codes, or records that would be too large."""
     summed_of(config).check()
 
 
@@ -325,20 +332,21 @@ def _renewal(config: P2BConfig) -> Sequence[Fact]:
             every,
             f"A user who comes back gets a new slot {every / 3600:,.4g} hours of log time after one fell due, at most "
             f"{slots} in their life (privacy.units_per_person). Which of two things they did costs "
-            f"{price_text(one.which)} with one slot and {price_text(life.which)} over their life{lift}; who stays "
-            f"long enough pays all of it.",
+            f"{price_text(one.which)} with one slot and {price_text(life.which)} over their life{lift}; a user who "
+            f"stays long enough pays all of it.",
         ),
     )
 
 
 def _notes(config: P2BConfig) -> Sequence[str]:
-    """A hold-out in the shadow, a counter whose windows the clock may use up, and a plan that says no."""
+    """Warnings: a negative plan, a hold-out in shadow mode, and a counter whose windows time may use up early."""
     found = plan.warnings(config)
     if config.mode == "shadow" and config.lift.holdout:
         found = (
             *found,
-            "holdout.share: in the shadow everybody sees the application's own choice, and its decisions count beside "
-            "those that come live; take the hold-out into the deployment that goes live, and shadow.epsilon here",
+            "holdout.share: in the shadow everybody sees the application's own choice, and these decisions would be "
+            "counted with those of the live deployment; set holdout.share in the deployment that goes live, and "
+            "shadow.epsilon here",
         )
     release = config.release
     if release.window_seconds is None or (tree := window_tree_of(config)) is None:
@@ -348,7 +356,7 @@ def _notes(config: P2BConfig) -> Sequence[str]:
         *found,
         f"release.horizon: time closes windows as well, and the counter serves {tree.horizon} of a partition: at one "
         f"each {release.window_seconds:g} s they last {hours:.3g} hours, and then nothing is released any more; state "
-        f"as many as the deployment's life has, or sums: fresh",
+        f"as many as the deployment will need, or release.sums: fresh",
     )
 
 
@@ -357,7 +365,10 @@ def _period_ms(config: P2BConfig) -> int:
 
 
 def started_facts(promises: Promises, start: ExportedModel | None) -> Sequence[Fact]:
-    """The total price for a person who is in both deployments; empty if this one began without a model."""
+    """The total price for a person who is in this deployment and in the one whose model it began with.
+
+    Empty if it began without a model.
+    """
     if start is None:
         return ()
     about, both = start.about, start.paid + promises.together
@@ -368,8 +379,8 @@ def started_facts(promises: Promises, start: ExportedModel | None) -> Sequence[F
             "started_from_slots",
             start.slots,
             f"New users begin with version {about['version']} of the model of deployment {about['deployment']} "
-            f"({start.slots:,.0f} slots).{by_id} Who gave a slot there has paid {_in_words(start.paid)}; who is in "
-            f"both pays {_in_words(both)} together.",
+            f"({start.slots:,.0f} slots).{by_id} Whoever gave a slot there has paid {_in_words(start.paid)}; whoever "
+            f"is in both pays {_in_words(both)} together.",
         ),
     )
 

@@ -6,7 +6,7 @@ from hushstream.engine.declare import topics
 from hushstream.schemas.topics import PartitionRule, Topic
 
 EDGE_ZONE, SHUFFLER_ZONE, SERVER_ZONE = "edge", "shuffler", "server"
-"""Whose operators may see what; the server's workers hold no key."""
+"""The zones; the server's workers have no key."""
 
 REPORTS = topics.unnamed(
     "reports",
@@ -29,19 +29,19 @@ INTERACTIONS = topics.unnamed(
     ticks=False,
     private_lag=True,
 )
-"""Interactions in clear, for the non-private track: there are some where the data is public, and nowhere else."""
+"""Interactions in clear, for the non-private track. Only replays of public datasets have this topic."""
 
 MODEL_PARTS = topics.model_parts()
-"""Where a model is larger than a record."""
+"""The parts of a model that is larger than a record."""
 
 STATEMENTS = topics.statements()
-"""Where devices take models."""
+"""Signed versions of the model; only where devices take models."""
 
 ITEMS = topics.items()
-"""Where items have names."""
+"""The catalogue, where items have names."""
 
 LIFT, LEDGER_EDGE = topics.account("lift", "Lift", "learner"), topics.account("ledger-edge", "LedgerEntry", "learner")
-"""What learners release themselves, and what it costs: no partition of the ledger has two writers."""
+"""The releases of the learners, and a ledger of their own: no partition of a ledger may have two writers."""
 
 TOPICS = (
     topics.contexts(EDGE_ZONE, "learner", declared=True),
@@ -64,13 +64,19 @@ TOPICS = (
     topics.dead_letters(SHUFFLER_ZONE, "shuffler"),
     topics.dead_letters(SERVER_ZONE, "tracks"),
 )
-"""All that a deployment may have."""
+"""All topics that a deployment may have."""
 
 
 def topics_of(public: bool, lift: bool, hosted: bool, named: bool, in_parts: bool, devices: bool) -> tuple[Topic, ...]:
-    """Those that a deployment has.
+    """The topics of a deployment.
 
-    On public data, with a lift, learner workers, items by name, models in parts, or devices, it has some more.
+    Args:
+        public: whether it has a non-private track of public data.
+        lift: whether it releases a lift.
+        hosted: whether learners are workers; else they are agents on devices.
+        named: whether items have names.
+        in_parts: whether models leave in parts.
+        devices: whether models are signed for devices.
     """
     left_out = (() if public else (INTERACTIONS,)) + (() if lift else (LIFT, LEDGER_EDGE))
     left_out += () if devices else (STATEMENTS,)

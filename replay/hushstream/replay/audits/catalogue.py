@@ -28,7 +28,7 @@ from hushstream.schemas.errors import HushstreamError
 
 Asked = TypeVar("Asked")
 Done = TypeVar("Done")
-"""The result that `abreast` computes for one row."""
+"""The result of `in_processes` for one row."""
 
 
 def run_audits(
@@ -50,16 +50,16 @@ def run_audits(
     """
     if not 0 < false_alarm < 1:
         raise HushstreamError(f"audit: expected a false alarm in (0, 1), got {false_alarm}")
-    yield from abreast(partial(_attack, effort=effort, false_alarm=false_alarm), chosen_audits(names), processes)
+    yield from in_processes(partial(_attack, effort=effort, false_alarm=false_alarm), chosen_audits(names), processes)
 
 
-def abreast(work: Callable[[Asked], Done], asked: Sequence[Asked], processes: int | None = None) -> Iterator[Done]:
-    """The results of a function for each row, in order, computed in a number of processes."""
+def in_processes(work: Callable[[Asked], Done], asked: Sequence[Asked], processes: int | None = None) -> Iterator[Done]:
+    """Apply a function to each row in several processes; return the results in the order of the rows."""
     count = min(len(asked), processes or os.cpu_count() or 1)
     if count <= 1:
         yield from map(work, asked)
         return
-    # New interpreters: a forked one would share locks with threads of this process.
+    # New interpreters, as a forked process would inherit locks that threads of this process hold.
     with ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
         yield from pool.map(work, asked)
 
@@ -82,7 +82,7 @@ def audit_config(config: Any, runs: int = RUNS, false_alarm: float = FALSE_ALARM
         false_alarm: the probability that an honest mechanism fails.
 
     Raises:
-        HushstreamError: the configuration's release has no noise to audit, or runs or the false alarm are out of range.
+        HushstreamError: the configuration's release has no noise, or ``runs`` or ``false_alarm`` is out of range.
     """
     require_runs(runs, false_alarm)
     return study_of(config.system).audit_config(config, runs, false_alarm)

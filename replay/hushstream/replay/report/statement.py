@@ -1,4 +1,4 @@
-"""A deployment's statement as one page of HTML that asks for nothing from elsewhere."""
+"""Makes a deployment's statement as one page of HTML that loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def statement_page(statement: Statement) -> str:
                 )
             ),
             provenance=(
-                ("Computed from", "the deployment's configuration, and what its operator adds"),
+                ("Computed from", "the deployment's configuration, and entries of its operator"),
                 ("Configuration digest", statement.config_digest),
             ),
         )

@@ -1,1 +1,1 @@
-"""The edge: slots are made from a user's ratings, and predictions for this user."""
+"""The edge zone: makes slots from a user's ratings, and predictions for this user."""

@@ -34,7 +34,7 @@ class Sent:
         slot_id: 16 bytes.
         round: the round that it answers.
         digest: of the configuration that the user agreed to; a collector refuses others.
-        slot: one slot.
+        slot: the content, one slot.
     """
 
     slot_id: bytes
@@ -53,7 +53,7 @@ class Sent:
 
 
 class RatingAgent:
-    """One user. Not thread-safe."""
+    """The ratings of one user, and the slots and predictions made from them. Not thread-safe."""
 
     __slots__ = ("_answered", "_config", "_digest", "_features", "_key", "_ratings", "_remember")
 
@@ -105,13 +105,13 @@ class RatingAgent:
         """Take ratings, on the configured scale; a later one of the same item replaces it.
 
         Raises:
-            BadRatings: an unknown item, or a rating that is none; then nothing of it is taken.
+            BadRatings: an unknown item, or a rating off the scale; then no rating is taken.
         """
         ratings_of(np.zeros(len(items), dtype=np.int64), items, ratings, self._config, 1)
         self._ratings.update(zip(items, ratings, strict=True))
 
     def forget(self, items: Iterable[int] | None = None) -> None:
-        """Drop the ratings of some items, or all. What was sent stays sent, and the allowance stays spent."""
+        """Drop the ratings of some items, or of all. Slots that were sent stay sent, and the allowance stays spent."""
         for item in list(self._ratings) if items is None else items:
             self._ratings.pop(item, None)
 

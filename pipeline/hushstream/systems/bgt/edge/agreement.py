@@ -33,10 +33,10 @@ _PARTS: Mapping[str, type] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement(Agreed[Statement]):
-    """See the module.
+    """What a device agreed to; see the module.
 
     Attributes:
-        config: all of it.
+        config: the whole configuration.
         features: (I, f) public features of items.
     """
 
@@ -48,7 +48,7 @@ class Agreement(Agreed[Statement]):
         """An agreement as it is shipped.
 
         Raises:
-            BadAgreement: it is none of this format and system, or its parts do not fit one another.
+            BadAgreement: it is no agreement of this format and system, or its parts do not fit one another.
         """
         try:
             values = json.loads(content)
@@ -62,7 +62,7 @@ class Agreement(Agreed[Statement]):
 
     @property
     def body_bytes(self) -> int:
-        """Of every slot as it travels."""
+        """The size of every slot as it travels."""
         return body_bytes(slot_bytes(self.config))
 
     def stated(self, model: ModelBody, now_ms: int, seen: Statement | None) -> Statement:
@@ -89,9 +89,9 @@ def _agreement(values: Mapping[str, Any]) -> Agreement:
         config=config,
         features=features,
     )
-    told = (made.deployment, made.delay_ms, values["slot"]["content_bytes"], values["slot"]["body_bytes"])
-    agreed = (config.deployment, round(config.settle_seconds * 1000), slot_bytes(config), made.body_bytes)
-    if told != agreed or made.promise.lifetime_slots != ROUNDS:
+    stated = (made.deployment, made.delay_ms, values["slot"]["content_bytes"], values["slot"]["body_bytes"])
+    expected = (config.deployment, round(config.settle_seconds * 1000), slot_bytes(config), made.body_bytes)
+    if stated != expected or made.promise.lifetime_slots != ROUNDS:
         raise BadAgreement("agreement: expected figures of its settings, got others")
     return made
 

@@ -1,12 +1,12 @@
-"""A device: one user's ratings, a slot of each round that is asked for, and the models that it takes.
+"""A device: it holds one user's ratings, makes a slot for each round, and takes models.
 
     device.rate -> device.take -> device.outgoing -> (written, then sent) -> device.handed_in
     device.predict
 
-No network, no clock, no file. What `outgoing` gives is in the state before anybody sends it: whoever drives a device
-writes `RatingDevice.dump` and sends afterwards (`hushstream.edge.ratings`). One that is restored from an older copy may
-answer a round again, under the same id: the collector counts an id once. One that was cleared has a new key, and is
-another user to everybody.
+It uses no network, no clock and no file. The caller of `outgoing` writes `RatingDevice.dump` first, and sends the slots
+afterwards (`hushstream.edge.ratings`). Otherwise a device that is killed in between could make other bytes for a slot
+that has left. A device that is restored from an older copy may answer a round again, under the same id: the collector
+counts an id once. A device that was cleared has a new key, so for everybody it is another user.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class _Owed:
-    """The slot of a round.
+    """The slot that the device owes in a round.
 
     Attributes:
-        round: which.
-        send_ms: from when on it may leave.
-        slot_id, body: once it was made; empty before.
+        round: number of the round.
+        send_ms: the slot may leave from this time on.
+        slot_id, body: of the slot, as soon as it was made; empty before.
     """
 
     round: int
@@ -59,7 +59,7 @@ class RatingDevice(TakesModels[Statement]):
         Args:
             agreement: what the application shipped.
             key: 32 random bytes, the user's key; they are in the state, and leave it nowhere.
-            draw: random bytes, for when a slot leaves.
+            draw: draws random bytes, from which it follows when a slot leaves.
             answered: how many rounds were answered before.
         """
         super().__init__(agreement)
@@ -98,10 +98,10 @@ class RatingDevice(TakesModels[Statement]):
     # What leaves.
 
     def outgoing(self, now_ms: int) -> list[Outgoing]:
-        """The slot that may leave by now, if one may, sealed; to be written before it is sent."""
+        """The sealed slot that may leave by now, if there is one; see the module: the state is written before."""
         asked = self._asked
         if asked is None or (self._owed is not None and self._owed.round != asked.number):
-            self._owed = None  # of a round that is over: it would count for nothing
+            self._owed = None  # its round is over, so the slot would not count
         if asked is not None and asked.number >= self._agent.answered:
             if self._owed is None:
                 self._owed = _Owed(asked.number, now_ms + delay_ms(self.agreement.delay_ms, self._draw))
@@ -111,12 +111,12 @@ class RatingDevice(TakesModels[Statement]):
         return [Outgoing(owed.slot_id, owed.body)] if owed is not None and owed.body else []
 
     def handed_in(self, slot_id: bytes) -> None:
-        """The log holds a slot: nothing of it is kept."""
+        """Drop a slot that the log now holds."""
         if self._owed is not None and self._owed.slot_id == slot_id:
             self._owed = None
 
     def next_ms(self) -> int | None:
-        """When the next slot may leave; None while none is owed."""
+        """When the next slot may leave; None while the device owes none."""
         return None if self._owed is None else self._owed.send_ms
 
     def _made(self, owed: _Owed, asked: Round) -> _Owed:
@@ -127,13 +127,13 @@ class RatingDevice(TakesModels[Statement]):
         return _Owed(owed.round, owed.send_ms, sent.slot_id, body_of(place, sealed))
 
     def _adopt(self, statement: Statement, content: bytes) -> None:
-        """With it comes the round that it asks for."""
+        """Take the model of a version, and the round that the version asks for."""
         self._model, self._asked, _ = version_of(statement, content, self.agreement.config)
 
     # Its state.
 
     def dump(self) -> bytes:
-        """The whole state, the key in it: whoever has these bytes has all that the user rated here."""
+        """The whole state, with the key: whoever has these bytes has all ratings of the user on this device."""
         owed = self._owed
         return packed(
             {
@@ -153,18 +153,18 @@ class RatingDevice(TakesModels[Statement]):
         """The device that `dump` wrote.
 
         Raises:
-            BadAgreement: it agreed to another configuration (`agreed_anew` begins with that).
-            DeviceError: not such bytes.
+            BadAgreement: the device agreed to another configuration (`agreed_anew` changes to this one).
+            DeviceError: these are not the bytes of a device.
         """
-        said = unpacked(dumped, FORMAT)
+        state = unpacked(dumped, FORMAT)
         try:
-            if said["configuration"] != agreement.configuration:
+            if state["configuration"] != agreement.configuration:
                 raise BadAgreement("state: expected the configuration that this device agreed to, got another")
-            device = cls(agreement, said["key"], draw, said["answered"])
-            device.rate(*said["ratings"])
-            device._owed = None if said["owed"] is None else _Owed(*said["owed"])
-            if said["model"] is not None:
-                model = read_model(said["model"])
+            device = cls(agreement, state["key"], draw, state["answered"])
+            device.rate(*state["ratings"])
+            device._owed = None if state["owed"] is None else _Owed(*state["owed"])
+            if state["model"] is not None:
+                model = read_model(state["model"])
                 statement = Statement.read(model.statement)
                 device._adopt(statement, model.content)
                 device._remember(model, statement)
@@ -174,17 +174,17 @@ class RatingDevice(TakesModels[Statement]):
 
     @classmethod
     def agreed_anew(cls, agreement: Agreement, dumped: bytes, draw: Drawn) -> RatingDevice:
-        """A device that goes over to another agreement, which promises no less: rounds that were answered stay so.
+        """A device that changes to another agreement, which must promise no less. Answered rounds stay answered.
 
-        Its ratings, and a slot that it owed under the old one, are dropped: items may have other numbers.
+        Its ratings are dropped, and a slot that it owed under the old agreement, because items may have other numbers.
 
         Raises:
-            WeakerAgreement: it promises less.
-            DeviceError: not the bytes of a device.
+            WeakerAgreement: the new agreement promises less.
+            DeviceError: these are not the bytes of a device.
         """
-        said: dict[str, Any] = unpacked(dumped, FORMAT)
+        state: dict[str, Any] = unpacked(dumped, FORMAT)
         try:
-            agreement.promise.require_no_weaker_than(Price(*said["promise"]))
-            return cls(agreement, said["key"], draw, said["answered"])
+            agreement.promise.require_no_weaker_than(Price(*state["promise"]))
+            return cls(agreement, state["key"], draw, state["answered"])
         except (KeyError, TypeError, ValueError) as error:
             raise DeviceError(f"state: expected what a device wrote, got {type(error).__name__}") from None

@@ -27,7 +27,7 @@ class Incoming(NamedTuple):
 
     @property
     def predicted(self) -> int:
-        """Items that it asks for."""
+        """How many items it asks a prediction of."""
         return len(self.fields["items"]) // 4 if self.name == "RatingQuery" else 0
 
 
@@ -42,7 +42,9 @@ def decode_slice(part: InputSlice) -> list[Incoming]:
     return decoded
 
 
-def ready_slice(part: InputSlice, decoded: Sequence[Incoming], held: int, ended_rounds: int, ended: bool) -> InputSlice:
+def ready_slice(
+    part: InputSlice, decoded: Sequence[Incoming], newest: int, ended_rounds: int, ended: bool
+) -> InputSlice:
     """The beginning of a slice that may be folded.
 
     The end of a round waits until the round itself was received, and later records wait with it. A question waits for
@@ -51,7 +53,7 @@ def ready_slice(part: InputSlice, decoded: Sequence[Incoming], held: int, ended_
     Args:
         part: the input that has arrived.
         decoded: the same, decoded.
-        held: the newest received round, with its model.
+        newest: number of the newest round that was received with its model.
         ended_rounds: number of rounds that ended in this log before the slice.
         ended: whether there will be no further round.
     """
@@ -61,9 +63,9 @@ def ready_slice(part: InputSlice, decoded: Sequence[Incoming], held: int, ended_
         if number and (number >= MAX_RECORDS or predicted > MAX_PREDICTED):
             return cut(part, one.record.offset)
         if one.name == "Seal" and one.fields["phase"] == ended_rounds:
-            if held < ended_rounds and not ended:
+            if newest < ended_rounds and not ended:
                 return cut(part, one.record.offset)
             ended_rounds += 1
-        if one.name == "RatingQuery" and held <= one.fields["after_round"] < ended_rounds and not ended:
+        if one.name == "RatingQuery" and newest <= one.fields["after_round"] < ended_rounds and not ended:
             return cut(part, one.record.offset)
     return part

@@ -1,7 +1,7 @@
-"""Making slots from ratings: one per user and round, of many users at once.
+"""Makes slots from ratings: one for each user and round, for many users at once.
 
-Computations before the quantisation use real numbers, and privacy does not depend on them: the collector checks norms
-in whole numbers and refuses longer slots. `_FIT` keeps honest slots within the bound.
+Computations before the quantisation use floats, and privacy does not depend on them: the collector checks norms in
+whole numbers and refuses longer slots. `_FIT` keeps honest slots within the bound.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def make_slots(ratings: Ratings, asked: Round, config: BgtConfig, salts: NDArray
         ratings: of U users.
         asked: the round.
         config: of the deployment.
-        salts: (U,) secret numbers that choose ratings of users who have more than fit.
+        salts: (U,) secret numbers that choose which ratings of a user are in the slot, if not all fit.
     """
     return _MAKERS[asked.kind](ratings, asked, config, salts)
 
@@ -119,7 +119,7 @@ def _mixed(items: Int64, salt: np.uint64) -> NDArray[np.uint64]:
 
 
 def _filled(ratings: Ratings, chosen: NDArray[np.bool_], items: Int64, values: Float64, config: BgtConfig) -> Slots:
-    """Slots with the chosen pairs at their beginnings."""
+    """Slots that begin with the chosen pairs of item and value; the places behind stay unused."""
     slots = null_slots(ratings.users, config)
     owners = ratings.owners[chosen]
     first = np.concatenate(([0], np.cumsum(np.bincount(owners, minlength=ratings.users))))[:-1]

@@ -1,8 +1,8 @@
 """The rater role (edge zone): it reads users' ratings, and sends padded slots and predictions.
 
 It runs a `RatingAgent` for each user on a stream. A user takes part from their first record of ratings on, even an
-empty one, and sends one slot in each round that ends after that; it is null if the ratings were erased. So the number
-and time of slots follow only from who takes part and from the ends of rounds, which are logged and public.
+empty one, and sends one slot in each round that ends after that. The slot is null if the ratings were erased. So the
+number and time of slots follow only from who takes part and from the ends of rounds, which are logged and public.
 
 The journal holds the predictions, and records that a round was answered before its slots are sent. Rounds and models
 are read before a batch's records (`RaterMachine.fold`).
@@ -25,13 +25,12 @@ from hushstream.engine.journal.chain import (
     append,
     covered,
     digest_records,
-    ranges_of,
     replaying,
 )
 from hushstream.engine.journal.ownership import owner
 from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.owns_journal import OwnsJournal
-from hushstream.engine.records import InputRecord, InputSlice, Output, Step, TopicPartition
+from hushstream.engine.records import InputRange, InputRecord, InputSlice, Output, Step, TopicPartition
 from hushstream.engine.refusals import DeadLetters
 from hushstream.engine.state.declared import FIXED, Declared, Flat, Single, State, integer, own_part
 from hushstream.engine.state.parts import array
@@ -56,8 +55,8 @@ REMEMBERED_EVENTS = 50_000
 """Number of past questions whose users a partition remembers."""
 
 _MARGIN = 1e-9
-"""Largest difference of a replayed prediction (another CPU's rounding), as a part of the scale's length. Then the
-journaled one counts, and the tie is counted."""
+"""Largest difference between a replayed and a journaled prediction that may come from the rounding of another CPU, as
+a part of the scale's length. Within it the journaled prediction counts, and the tie is counted."""
 
 _QUESTIONS = array(avro_record("Question", event_id="string", user="bytes"))
 
@@ -74,14 +73,14 @@ def _unpack_questions(value: list[dict[str, Any]], before: BoundedMap[bytes]) ->
 
 
 @dataclass(slots=True)
-class _Said:
+class _BatchResult:
     """The result of one batch.
 
     Attributes:
         journaled: the journaled predictions; None while new input is folded.
         outputs, dead, counts: see `Step`.
-        event_ids, lengths, values: of the answered questions, and the predictions.
-        slots: number of slots.
+        event_ids, lengths, values: of the answered questions: ids, numbers of items, and predictions.
+        slots: number of slots that are sent.
     """
 
     journaled: Float64 | None
@@ -133,7 +132,7 @@ class RaterMachine(OwnsJournal, Declared):
         self.asked: BoundedMap[bytes] = BoundedMap(REMEMBERED_EVENTS)
         """Event ids of answered questions, each with the user's tag."""
         self.float_ties = 0
-        """Number of replayed predictions taken from the journal because they differ by a rounding."""
+        """Number of replayed predictions that differ by a rounding and so were taken from the journal."""
         self._decoded: tuple[int, int, list[Incoming]] | None = None
 
     @property
@@ -182,10 +181,10 @@ class RaterMachine(OwnsJournal, Declared):
 
     def decode(self, part: InputSlice) -> Sequence[Incoming]:
         """Decode a slice of ratings, once for `ready` and `fold`."""
-        held = self._decoded
-        if held is None or held[0] != part.low or held[1] < part.high:
-            held = self._decoded = part.low, part.high, decode_slice(part)
-        return held[2][: len(part.records)]
+        decoded = self._decoded
+        if decoded is None or decoded[0] != part.low or decoded[1] < part.high:
+            decoded = self._decoded = part.low, part.high, decode_slice(part)
+        return decoded[2][: len(part.records)]
 
     def snapshot(self) -> bytes:
         return self.state.pack(self)
@@ -197,98 +196,99 @@ class RaterMachine(OwnsJournal, Declared):
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: one step for one batch."""
-        batch, said = self._folded(slices, None)
-        return [Step(append(self.chain, batch), batch.outputs, tuple(said.dead), said.counts)]
+        batch, result = self._folded(slices, None)
+        return [Step(append(self.chain, batch), batch.outputs, tuple(result.dead), result.counts)]
 
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """See `Machine.replay`: the journaled predictions count if they are equal up to a rounding.
+        """See `Machine.replay`: the journaled predictions count if the computed ones are equal up to a rounding.
 
         After a `ReplayMismatch` the machine must be discarded.
         """
         with replaying(self.chain, value, self.positions()) as journaled:
-            batch, said = self._folded(slices, np.frombuffer(journaled.fields["values"], "<f8"))
+            batch, result = self._folded(slices, np.frombuffer(journaled.fields["values"], "<f8"))
             journaled.follow(batch)
-        return Step(None, batch.outputs, tuple(said.dead), said.counts)
+        return Step(None, batch.outputs, tuple(result.dead), result.counts)
 
-    def _folded(self, slices: Sequence[InputSlice], journaled: Float64 | None) -> tuple[Batch, _Said]:
+    def _folded(self, slices: Sequence[InputSlice], journaled: Float64 | None) -> tuple[Batch, _BatchResult]:
         """Take published records, then fold ratings; ``journaled`` has the predictions in a replay."""
-        parts, said = covered(self.positions(), slices), _Said(journaled)
-        self._on_models(parts[self.received.reader.topic], said)
-        self._on_rounds(parts[ROUNDS_TOPIC], said)
+        parts, result = covered(self.positions(), slices), _BatchResult(journaled)
+        self._on_models(parts[self.received.reader.topic], result)
+        self._on_rounds(parts[ROUNDS_TOPIC], result)
         ratings = parts[self.inputs[0]]
         for one in self.decode(ratings):
-            self._take(one, said)
+            self._take(one, result)
         self.position, self._decoded = ratings.high, None
         fields = {
-            "event_ids": said.event_ids,
-            "counts": np.array(said.lengths, dtype="<i4").tobytes(),
-            "values": np.concatenate([*said.values, np.zeros(0)]).astype("<f8").tobytes(),
+            "event_ids": result.event_ids,
+            "counts": np.array(result.lengths, dtype="<i4").tobytes(),
+            "values": np.concatenate([*result.values, np.zeros(0)]).astype("<f8").tobytes(),
             "model_version": self.received.version,
-            "slots": said.slots,
+            "slots": result.slots,
         }
-        return Batch(ranges_of(parts.values()), self.input_digest([*parts.values()]), fields, tuple(said.outputs)), said
+        ranges = [InputRange(*part[:4]) for part in parts.values()]
+        return Batch(ranges, self.input_digest([*parts.values()]), fields, tuple(result.outputs)), result
 
     # What the server publishes.
 
-    def _on_models(self, part: InputSlice, said: _Said) -> None:
+    def _on_models(self, part: InputSlice, result: _BatchResult) -> None:
         taken = self.received.read_models(part)
         if taken:
-            said.counts[Outcome.MODEL_ADOPTED] += taken
+            result.counts[Outcome.MODEL_ADOPTED] += taken
 
-    def _on_rounds(self, part: InputSlice, said: _Said) -> None:
+    def _on_rounds(self, part: InputSlice, result: _BatchResult) -> None:
         received = self.received
         for record in part.records:
             try:
                 if received.read_round(record):
-                    said.counts[BgtOutcome.ROUND] += 1
+                    result.counts[BgtOutcome.ROUND] += 1
             except (CodecError, BgtError):
-                self._refuse(BgtRefusal.BAD_ROUND, ROUNDS_TOPIC, record, said)
+                self._refuse(BgtRefusal.BAD_ROUND, ROUNDS_TOPIC, record, result)
         received.rounds_read = part.high
 
     # What users write.
 
-    def _take(self, one: Incoming, said: _Said) -> None:
+    def _take(self, one: Incoming, result: _BatchResult) -> None:
         if one.name not in KINDS:
-            self._reject(one.name, one, said)
+            self._reject(one.name, one, result)
         elif one.name == "Seal":
-            self._phase_end(one, said)
+            self._phase_end(one, result)
         else:
-            reason = self._stranger(one.fields)
+            reason = self._user_fault(one.fields)
             if reason is not None:
-                self._reject(reason, one, said)
+                self._reject(reason, one, result)
             else:
-                {"Ratings": self._rate, "RatingQuery": self._predict, "Forget": self._forget}[one.name](one, said)
+                {"Ratings": self._rate, "RatingQuery": self._predict, "Forget": self._forget}[one.name](one, result)
 
-    def _stranger(self, fields: dict[str, Any]) -> str | None:
+    def _user_fault(self, fields: dict[str, Any]) -> str | None:
         fault = id_fault(fields["user"])
         if fault is not None:
             return str(fault)
         return None if self.is_home_of(fields["user"]) else Refusal.FOREIGN_USER
 
-    def _rate(self, one: Incoming, said: _Said) -> None:
+    def _rate(self, one: Incoming, result: _BatchResult) -> None:
         try:
             self.users.rate(one.fields["user"], *rating_columns(one.fields))
         except BadRatings:
-            self._reject(BgtRefusal.BAD_RATINGS, one, said)
+            self._reject(BgtRefusal.BAD_RATINGS, one, result)
             return
-        said.counts[BgtOutcome.RATED] += 1
+        result.counts[BgtOutcome.RATED] += 1
 
-    def _predict(self, one: Incoming, said: _Said) -> None:
+    def _predict(self, one: Incoming, result: _BatchResult) -> None:
         reason = self._event_fault(one.fields)
         if reason is not None:
-            self._reject(reason, one, said)
+            self._reject(reason, one, result)
             return
         try:
             found = self._answered(one.fields)
         except BadRatings:
-            self._reject(BgtRefusal.BAD_QUESTION, one, said)
+            self._reject(BgtRefusal.BAD_QUESTION, one, result)
             return
         event_id = one.fields["event_id"]
         self.asked.put(event_id, self.users.tag(one.fields["user"]))
-        said.values.append(self._as_journaled(found, said))
-        said.event_ids.append(event_id)
-        said.lengths.append(len(found))
-        said.counts[BgtOutcome.ASKED] += 1
+        result.values.append(self._as_journaled(found, result))
+        result.event_ids.append(event_id)
+        result.lengths.append(len(found))
+        result.counts[BgtOutcome.ASKED] += 1
 
     def _event_fault(self, fields: dict[str, Any]) -> str | None:
         """Why the event id of a question is refused.
@@ -308,12 +308,12 @@ class RaterMachine(OwnsJournal, Declared):
             raise BadRatings(f"question: expected 1 to {MAX_PREDICTED} items, got {len(items)}")
         return self.users.predict(fields["user"], items, self.received.model)
 
-    def _as_journaled(self, found: Float64, said: _Said) -> Float64:
-        """The journaled prediction, if it is equal up to a rounding."""
-        if said.journaled is None:
+    def _as_journaled(self, found: Float64, result: _BatchResult) -> Float64:
+        """The journaled prediction if the found one equals it up to a rounding; else the found one."""
+        if result.journaled is None:
             return found
-        before = sum(said.lengths)
-        journaled = said.journaled[before : before + len(found)]
+        before = sum(result.lengths)
+        journaled = result.journaled[before : before + len(found)]
         scale = self.system.config.scale
         margin = _MARGIN * (scale.highest - scale.lowest)
         if journaled.shape != found.shape or not np.allclose(journaled, found, rtol=0.0, atol=margin):
@@ -321,41 +321,41 @@ class RaterMachine(OwnsJournal, Declared):
         self.float_ties += int(np.count_nonzero(journaled != found))
         return journaled
 
-    def _forget(self, one: Incoming, said: _Said) -> None:
+    def _forget(self, one: Incoming, result: _BatchResult) -> None:
         if one.fields["config_digest"] != self.system.digest:
-            self._reject(Refusal.OTHER_CONFIGURATION, one, said)
+            self._reject(Refusal.OTHER_CONFIGURATION, one, result)
             return
         self.users.forget(one.fields["user"])
-        said.counts[Outcome.FORGOTTEN] += 1
+        result.counts[Outcome.FORGOTTEN] += 1
 
     # The end of a round.
 
-    def _phase_end(self, one: Incoming, said: _Said) -> None:
+    def _phase_end(self, one: Incoming, result: _BatchResult) -> None:
         phase = one.fields["phase"]
         if phase != self.ended_rounds or phase >= ROUNDS or one.fields["origin"] != -1:
-            self._reject(Refusal.BAD_PHASE, one, said)
+            self._reject(Refusal.BAD_PHASE, one, result)
             return
         self.ended_rounds += 1
-        said.counts[Outcome.SEAL] += 1
+        result.counts[Outcome.SEAL] += 1
         asked, opening = self.received.round(phase), self.received.opening(phase)
         if asked is None:
             return
         if opening is not None:
-            self._send(opening, said)
+            self._send(opening, result)
         for sent in self.users.answers(asked):
-            self._send(self.chain.encode("RatingSlot", sent.fields()), said)
-            said.slots += 1
-            said.counts[Outcome.SLOT_SENT] += 1
+            self._send(self.chain.encode("RatingSlot", sent.fields()), result)
+            result.slots += 1
+            result.counts[Outcome.SLOT_SENT] += 1
         end = {"phase": phase, "origin": self.partition, "config_digest": self.system.digest, "after_click": -1}
-        self._send(self.chain.encode("Seal", end), said)
+        self._send(self.chain.encode("Seal", end), result)
 
-    def _send(self, value: bytes, said: _Said) -> None:
-        said.outputs.append(Output("updates", 0, value))
+    def _send(self, value: bytes, result: _BatchResult) -> None:
+        result.outputs.append(Output("updates", 0, value))
 
-    def _reject(self, reason: str, one: Incoming, said: _Said) -> None:
-        self._refuse(reason, self.inputs[0], one.record, said)
+    def _reject(self, reason: str, one: Incoming, result: _BatchResult) -> None:
+        self._refuse(reason, self.inputs[0], one.record, result)
 
-    def _refuse(self, reason: str, source: TopicPartition, record: InputRecord, said: _Said) -> None:
+    def _refuse(self, reason: str, source: TopicPartition, record: InputRecord, result: _BatchResult) -> None:
         letters = self.letters
-        said.dead.append(letters.letter(str(reason), *source, record.offset, value=record.value))
-        said.counts[Outcome.REJECTED] += 1
+        result.dead.append(letters.letter(str(reason), *source, record.offset, value=record.value))
+        result.counts[Outcome.REJECTED] += 1

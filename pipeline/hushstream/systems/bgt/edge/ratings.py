@@ -1,4 +1,4 @@
-"""Ratings of one or many users, as they lie on their devices."""
+"""Ratings of one or of many users, in columns."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from hushstream.systems.bgt.slots import Float64, Int64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ratings:
-    """Ratings of U users, each user's together and by item; no item twice.
+    """Ratings of U users, sorted by user and then by item; no user has two ratings of an item.
 
     Attributes:
-        ends: (U + 1,) user u's lie from ends[u] to ends[u + 1].
-        items: (n,) from 0.
-        values: (n,) from 0 to 1.
+        ends: (U + 1,) the ratings of user u lie from ends[u] to ends[u + 1].
+        items: (n,) the rated items, from 0.
+        values: (n,) the ratings, from 0 to 1.
     """
 
     ends: Int64
@@ -29,17 +29,17 @@ class Ratings:
 
     @property
     def users(self) -> int:
-        """U."""
+        """U, the number of users."""
         return len(self.ends) - 1
 
     @property
     def owners(self) -> Int64:
-        """(n,) whose each is."""
+        """(n,) the user of each rating."""
         return np.repeat(np.arange(self.users), self.counts)
 
     @property
     def counts(self) -> Int64:
-        """(U,) how many each has."""
+        """(U,) the number of ratings of each user."""
         return np.diff(self.ends)
 
     def sums(self, values: Float64) -> Float64:
@@ -48,17 +48,17 @@ class Ratings:
 
 
 def ratings_of(users: ArrayLike, items: ArrayLike, ratings: ArrayLike, config: BgtConfig, count: int) -> Ratings:
-    """Ratings in the order in which they were given; of several of one pair the last one stands.
+    """Sort ratings, put them on the scale from 0 to 1, and keep the last one of each user and item.
 
     Args:
         users: (n,) from 0 to below ``count``.
         items: (n,) from 0.
-        ratings: (n,) on the configured scale.
+        ratings: (n,) on the configured scale, in the order in which they were given.
         config: of the deployment.
-        count: U; users without ratings are users, too.
+        count: U, the number of users; those without ratings are included.
 
     Raises:
-        BadRatings: columns of different lengths, an unknown user or item, or a rating that is none.
+        BadRatings: columns of different lengths, an unknown user or item, or a rating off the scale.
     """
     users, items = np.asarray(users), np.asarray(items)
     values = np.asarray(ratings, dtype=np.float64)
@@ -67,9 +67,9 @@ def ratings_of(users: ArrayLike, items: ArrayLike, ratings: ArrayLike, config: B
     _require_numbers("user", users, count)
     _require_numbers("item", items, config.items)
     unit = _on_scale(values, config)
-    # A list of nothing has no type of its own.
+    # An empty list becomes an array of floats, so both columns are converted.
     pairs = users.astype(np.int64) * config.items + items.astype(np.int64)
-    # The last of equal pairs: unique keeps the first, so it is given the reverse.
+    # `unique` keeps the first of equal pairs. Reversed, that is the last one.
     found, last = np.unique(pairs[::-1], return_index=True)
     owners = found // config.items
     ends = np.concatenate(([0], np.cumsum(np.bincount(owners, minlength=count)))).astype(np.int64)

@@ -44,7 +44,7 @@ class Received:
 
     @property
     def model(self) -> Model:
-        """The newest one."""
+        """The newest model; in the first round it is empty."""
         return self._model_of(self.version)
 
     @property
@@ -84,8 +84,8 @@ class Received:
         """Take a record of `rounds`; False if it was received before.
 
         Raises:
-            CodecError: it is no round.
-            BgtError: of another deployment, not the next one, or invalid.
+            CodecError: the record is no round.
+            BgtError: the round is of another deployment, not the next one, or invalid.
         """
         fields = codec.decode(record.value, frozenset({"RatingRound"}))[1]
         newest = max(self._asked, default=0)

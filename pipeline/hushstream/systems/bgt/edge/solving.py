@@ -25,13 +25,13 @@ def solve(ratings: Ratings, rest: Float64, features: Float64, offset_ridge: floa
 
     Args:
         ratings: of U users.
-        rest: (n,) what is to be explained.
-        features: (I, k).
-        offset_ridge: of the constant.
-        ridge: of each feature.
+        rest: (n,) the values to explain.
+        features: (I, k) of the items.
+        offset_ridge: the penalty on the constant.
+        ridge: the penalty on each feature.
 
     Returns:
-        (U, 1 + k).
+        (U, 1 + k) coefficients, the constant first.
     """
     width = features.shape[1] + 1
     if width == 1:
@@ -68,10 +68,10 @@ def predict(
     """(n,) predicted ratings, from 0 to 1.
 
     Args:
-        own: of `fit`.
+        own: the result of `fit`.
         users: (n,) rows of ``own``.
-        items: (n,).
-        model: that ``own`` was fitted under.
+        items: (n,) the item of each prediction.
+        model: the model that ``own`` was fitted under.
         public: (I, f) features of items.
         config: of the deployment.
     """

@@ -19,7 +19,7 @@ USERS = array(record("RatingUser", tag="bytes", answered="int", items="bytes", v
 
 
 class Users:
-    """Agents by tag. A tag is a keyed digest of the user's name; it stays the same while the zone's key does."""
+    """Agents by tag. A tag is a keyed digest of the user's name, and is the same as long as the zone's key is."""
 
     def __init__(self, system: BgtSystem, key: Key) -> None:
         """Begin without users."""
@@ -35,7 +35,7 @@ class Users:
         """Take ratings of a user, who takes part from now on.
 
         Raises:
-            BadRatings: an unknown item or a rating that is none; then nothing is taken.
+            BadRatings: an unknown item, or a rating off the scale; then no rating is taken.
         """
         tag = self.tag(user)
         agent = self._agents.get(tag) or self._agent(tag, 0)
@@ -58,7 +58,7 @@ class Users:
             agent.forget()
 
     def answers(self, asked: Round) -> Iterator[Sent]:
-        """The slots of all users for a round, in the order of their ids, which reveals nothing about users."""
+        """The slots of all users for a round, in the order of the slots' ids, which reveals nothing about users."""
         sent = [agent.answer(asked, self._system.digest) for agent in self._agents.values()]
         yield from sorted(sent, key=lambda one: one.slot_id)
 
@@ -79,7 +79,7 @@ class Users:
         return self._key.digest("bgt-user", user.encode())
 
     def _agent(self, tag: bytes, answered: int) -> RatingAgent:
-        # The journal is what remembers: its record stands before any slot leaves.
+        # The journal remembers answered rounds: its record is acknowledged before any slot leaves.
         return RatingAgent(
             self._system.config,
             self._key.derive("bgt-agent", tag),

@@ -44,7 +44,7 @@ class Advice:
     Attributes:
         local: RMSE of predictions by the user's own mean, which costs nothing.
         shared: RMSE with the items' biases of kind A.
-        ratio: of the expected factor's eigenvalue to the edge of the noise's.
+        ratio: the expected factor's eigenvalue, divided by the largest eigenvalue of the noise (its edge).
     """
 
     local: float
@@ -72,7 +72,7 @@ class Advice:
         }
 
     def as_text(self) -> str:
-        """Whole lines."""
+        """Two lines of text."""
         gained = f"a gain of {self.gain:.4f}" if self.pays else "nothing is gained over the device alone"
         return (
             f"Expected RMSE on a scale from 0 to 1: {self.shared:.3f} with item biases, {self.local:.3f} by each user's"
@@ -96,9 +96,9 @@ def advise(config: BgtConfig, users: int, ratings_per_user: int, item_spread: fl
 
     Args:
         config: of the deployment.
-        users: U.
-        ratings_per_user: a typical number.
-        item_spread: deviation of item offsets, as rated.
+        users: U, the number of users.
+        ratings_per_user: typical number of ratings of a user.
+        item_spread: standard deviation of item offsets over ratings.
 
     Raises:
         ConfigurationError: a number out of range.
@@ -107,8 +107,8 @@ def advise(config: BgtConfig, users: int, ratings_per_user: int, item_spread: fl
     whole("ratings_per_user", ratings_per_user, 1, 1 << 16)
     spread = item_spread**2
     own = (RATING_SPREAD**2 + spread) / (ratings_per_user + config.model.lone_ridge)
-    left = _left(config, users, ratings_per_user, spread)
-    shared = RATING_SPREAD**2 + left + (RATING_SPREAD**2 + left) / (ratings_per_user + config.model.lone_ridge)
+    rest = _remaining_variance(config, users, ratings_per_user, spread)
+    shared = RATING_SPREAD**2 + rest + (RATING_SPREAD**2 + rest) / (ratings_per_user + config.model.lone_ridge)
     return Advice((RATING_SPREAD**2 + spread + own) ** 0.5, shared**0.5, factor_ratio(config, users))
 
 
@@ -121,7 +121,7 @@ class Sizes:
     """The numbers of users from which on sharing helps.
 
     Attributes:
-        ratings: of each user.
+        ratings: number of ratings of each user.
         biases: number of users from which on sharing is better than the device alone; None if no possible number is
             enough.
         factors: number of users from which on factors are likely to help.
@@ -136,7 +136,7 @@ class Sizes:
         return {"ratings": self.ratings, "users_to_gain": self.biases, "users_for_factors": self.factors}
 
     def as_text(self) -> str:
-        """Two lines."""
+        """Two lines of text."""
         least = (
             "nothing is gained over the device alone, however many users take part"
             if self.biases is None
@@ -161,14 +161,14 @@ def sizes(config: BgtConfig, ratings: int = TYPICAL_RATINGS) -> Sizes:
 
 
 def factor_ratio(config: BgtConfig, users: int) -> float:
-    """See the module."""
+    """The expected factor's eigenvalue, divided by the noise's edge; see the module."""
     if config.release.noise == "exact":
         return float("inf")
     rho = rho_micro(1, config.release) / 1e6
     return float(PER_USER * users / (config.top / rho) ** 0.5)
 
 
-def _left(config: BgtConfig, users: int, ratings_per_user: int, spread: float) -> float:
+def _remaining_variance(config: BgtConfig, users: int, ratings_per_user: int, spread: float) -> float:
     """Mean remaining variance of item biases, over ratings."""
     popularity = 1.0 / (np.arange(config.items) + _RANKS)
     popularity /= popularity.sum()

@@ -52,10 +52,10 @@ def lifetime_guarantee(config: BgtConfig) -> Guarantee:
 
 
 def priced(config: BgtConfig) -> Priced:
-    """Promises and costs of the releases.
+    """The promises of the releases, and their prices.
 
     Raises:
-        ConfigurationError: as `lifetime_guarantee`.
+        ConfigurationError: see `lifetime_guarantee`.
     """
     return Priced(Promises(lifetime_guarantee(config)), (budget_facts(config),), {"ledger": spending_terms(config)})
 
@@ -64,7 +64,7 @@ def budget_facts(config: BgtConfig) -> BudgetFacts:
     """The number of rounds within the budget.
 
     Raises:
-        ConfigurationError: the budget does not cover one.
+        ConfigurationError: the budget does not cover one round.
     """
     terms, epochs = spending_terms(config), config.release.epochs
     facts = epoch_facts(terms, epochs, config.budget, "rounds")

@@ -33,8 +33,8 @@ _PUBLIC = (
     "a user's own predictions, which follow their own ratings: they and their device see them",
 )
 _HOSTED = (
-    "ratings, from the operator, whose workers make the slots; and what their work tells of ratings, from who reads to"
-    " the millisecond when slots reach the log"
+    "ratings, from the operator, whose workers make the slots; and what the times of their work show of ratings, from"
+    " whoever reads to the millisecond when slots reach the log"
 )
 _EDGE = "ratings, from whoever controls the device or the application's process"
 
@@ -74,14 +74,14 @@ def epoch_guarantee(config: BgtConfig, rounds: int = ROUNDS) -> Guarantee:
 def user_cost(config: BgtConfig, times: int, rounds: int = ROUNDS) -> Cost:
     """The price of the first rounds for a user whose slots move sums ``times`` as far as one slot.
 
-    ``times`` is 2 for one user's slots against other slots of theirs: 4 rho.
+    ``times`` is 2 to compare one user's slots with other slots of the same user; the price is then 4 rho.
     """
     epsilon = rho_to_epsilon_micro(times**2 * _rho(config, rounds), _half(config))
     return Cost(epsilon, min(DELTA_ONE, _half(config) + _residue(config, epsilon, times, rounds)))
 
 
 def changed_cells(kind: Kind, config: BgtConfig) -> int:
-    """Sums that one slot can move."""
+    """The number of sums that one slot can change."""
     pairs = config.release.pairs
     most = min(pairs, config.top)
     return {"items": 2 * pairs, "pairs": most * (most - 1) // 2, "factors": pairs * config.release.factors}[kind]
@@ -120,11 +120,11 @@ def bgt_contents(config: BgtConfig) -> tuple[Content, ...]:
 def _contents(config: BgtConfig) -> Iterator[Content]:
     if not config.devices:
         yield _content("ratings", "ratings, with the user's name", Form.CLEAR)
-        yield _content("predictions", "what each question's user is expected to rate", Form.CLEAR)
+        yield _content("predictions", "predicted ratings of the user who asks", Form.CLEAR)
     yield _content("updates", "slots, without a name", Form.SEALED if config.devices else Form.CLEAR)
     form = Form.CLEAR if config.release.noise == "exact" else Form.NOISED
     yield _content("releases", "sums over all users of a round", form)
     yield _content("models", "biases and factors of items, made of releases alone", form)
-    yield _content("rounds", "what is asked for next, made of releases alone", form)
+    yield _content("rounds", "the next round, made of releases alone", form)
     if config.devices:
-        yield _content("statements", "models and what is asked for next, as devices take them", form)
+        yield _content("statements", "models and the next round, as devices take them", form)

@@ -46,7 +46,7 @@ from hushstream.systems.bgt.errors import BgtError
 def squared_clip(kind: Kind, release: ReleaseConfig) -> int:
     """Largest sum of squares of a slot of this kind, on the lattice; a slot with a larger one is refused."""
     clip = release.factor_clip if kind == "factors" else release.clip
-    # A clip is its shortest decimal; squared and cut off, it is never above what is printed.
+    # Cut to a whole number, so the norm is never above the clip that the guarantee prints.
     return int((clip * UNIT) ** 2)
 
 
@@ -79,7 +79,7 @@ def variance_of(number: int, kind: Kind, config: BgtConfig) -> tuple[int, int]:
 
 
 def deviation_of(number: int, kind: Kind, config: BgtConfig) -> float:
-    """Standard deviation of that noise, in units of ratings (of their products in kind B); 0 where there is none."""
+    """Standard deviation of a round's noise, in units of ratings (of their products in kind B); 0 without noise."""
     if config.release.noise == "exact":
         return 0.0
     top, bottom = variance_of(number, kind, config)

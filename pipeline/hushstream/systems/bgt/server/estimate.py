@@ -1,4 +1,4 @@
-"""From noised sums to biases and factors. Everything here reads releases and public features alone."""
+"""Computes biases and factors from noised sums. Everything here reads releases and public features alone."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def biases_of(sums: ItemSums, features: Float64, config: BgtConfig) -> Biases:
     """Item biases: predictions from popularity and features, corrected by each item's sums by their precision.
 
     Args:
-        sums: of `item_sums`.
+        sums: the result of `item_sums`.
         features: (I, f) public features of items.
         config: of the deployment.
     """
@@ -124,7 +124,7 @@ def spectrum_of(
 
     Args:
         sums: (M (M - 1) / 2,) of the release.
-        slots: how many there were.
+        slots: how many slots there were.
         number: of the round.
         top: (M,) see `Round`.
         gains: (M,) see `Round`.
@@ -149,7 +149,7 @@ def spectrum_of(
 
 
 def factors_of(sums: Int64, counts: Float64, number: int, config: BgtConfig) -> Float64:
-    """(I, k) item factors from a release of kind C: each item's by itself, shrunk to 0."""
+    """(I, k) item factors from a release of kind C: those of each item from its own sums, shrunk toward 0."""
     model, deviation = config.model, deviation_of(number, "factors", config)
     seen = counts * model.factor_weight
     noise = deviation**2 + seen * model.rating_variance

@@ -1,8 +1,8 @@
 """The aggregator role: makes a version of the model and the next round from the noised sums of a round.
 
-A version follows at the end of a round, with its release, or without one if the budget is exhausted. In the second case
-the model is that of kind A, and there is no further round. The version contains the next round, which is then sent on
-`rounds`, so every repeat of it is equal.
+It makes a version at the end of a round, with the round's release, or without one if the budget is exhausted. In the
+second case the model is that of kind A, and there is no further round. The version contains the next round. What the
+role sends on `rounds` is made from the version, so each time it is sent again the bytes are equal.
 """
 
 from __future__ import annotations
@@ -59,46 +59,52 @@ class BgtAggregatorMachine(PublishingRole):
     system: BgtSystem
 
     def __init__(self, system: BgtSystem, track: int, signer: Signer | None = None) -> None:
-        """Bind to a deployment; ``track`` is 0, and ``signer`` there where devices take models."""
+        """Bind to a deployment.
+
+        Args:
+            system: the deployment.
+            track: 0, as there is one model track.
+            signer: signs models, where devices take them.
+        """
         identity = aggregator_identity(system, track)
         super().__init__(system, identity, "RatingModel", ("releases", track), SERVER_ZONE, _COLLECTORS)
         self._signer = signer
         self.as_stated = True
         self.server = Server(system.config, system.features)
         self.taken: list[bytes] = []
-        """Releases of the model; the rest of the server's state follows from them."""
+        """The releases that the model is made of; the rest of the server's state follows from them."""
         self.waiting = b""
-        """A release whose round has not ended."""
+        """The release of the round that has not ended yet; empty while there is none."""
         self.stopped = False
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: a version for each round, and with it the next round."""
         gathered = Gathered(self)
         for record, name, fields, reason in self.read(slices, _KINDS):
-            due = False
+            version_follows = False
             try:
                 if reason:
                     raise Refused(reason)
                 if name == "Seal":
-                    due = self.ends_phase(fields, gathered) and self._round_ended()
+                    version_follows = self.ends_phase(fields, gathered) and self._round_ended()
                 else:
                     self._on_release(fields, record, gathered)
             except Refused as error:
                 gathered.refuse(error.reason, record)
-            if due:
+            if version_follows:
                 announced = partial(self._announced, record.timestamp_ms)
                 self.publish(record.offset + 1, self._version(), gathered, announced)
         return self.finished(slices, gathered)
 
     def _on_release(self, fields: dict[str, Any], record: InputRecord, gathered: Gathered) -> None:
-        """A release waits for the end of its round."""
+        """Keep a release until its round ends."""
         if fields["release_id"].hex() in self.known:
             gathered.counts[Outcome.REPEATED_RELEASE] += 1
             return
         asked = self.server.asked
         try:
             if asked is None or self.waiting:
-                raise BadRelease("release: expected one of each round, got another")
+                raise BadRelease("release: expected one release of each round, got another")
             parse_release(fields, asked, self.system.config)
         except BadRelease:
             raise Refused(Refusal.MALFORMED_RELEASE) from None
@@ -136,7 +142,7 @@ class BgtAggregatorMachine(PublishingRole):
         }
 
     def _announced(self, now_ms: int, fields: Mapping[str, Any]) -> tuple[Output, ...]:
-        """The next round, and the signed model of devices, from the version in the journal alone."""
+        """The outputs of a version, from its journal record alone: the next round, and the signed model for devices."""
         items = self.system.config.items
         asked = {
             "config_digest": self.system.digest,
@@ -150,22 +156,22 @@ class BgtAggregatorMachine(PublishingRole):
         if self._signer is None:
             return (announced,)
         content = content_of(fields)
-        said = _stated(self.system, fields, content, now_ms).signed(self._signer, self.system.digest, content)
-        return (announced, Output(STATEMENTS.name, self.journal[1], self.chain.encode(STATEMENT_RECORD, said)))
+        signed = _stated(self.system, fields, content, now_ms).signed(self._signer, self.system.digest, content)
+        return (announced, Output(STATEMENTS.name, self.journal[1], self.chain.encode(STATEMENT_RECORD, signed)))
 
     def _learn_again(self) -> None:
         """Make the model of all releases that were taken."""
         self.server = Server(self.system.config, self.system.features)
         for release in self.taken:
-            self._put_in(release)
+            self._give_to_server(release)
         if self.stopped:
             self.server.stop()
 
     def _learn(self, value: bytes) -> None:
-        self._put_in(value)
+        self._give_to_server(value)
         self.taken.append(value)
 
-    def _put_in(self, value: bytes) -> None:
+    def _give_to_server(self, value: bytes) -> None:
         asked = self.server.asked
         assert asked is not None
         self.server.take(parse_release(codec.decode(value)[1], asked, self.system.config))
@@ -176,13 +182,13 @@ class BgtAggregatorMachine(PublishingRole):
 
 
 def _stated(system: BgtSystem, fields: Mapping[str, Any], content: bytes, now_ms: int) -> Statement:
-    """What is stated of a version.
+    """The statement of a version.
 
     Args:
         system: the deployment.
-        fields: of its `RatingModel`.
+        fields: of the version's `RatingModel`.
         content: see `content_of`.
-        now_ms: log time of the record that it followed from.
+        now_ms: log time of the record that the version followed from.
     """
     config = system.config
     return Statement(

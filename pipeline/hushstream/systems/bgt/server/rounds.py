@@ -33,14 +33,14 @@ class Server:
     __slots__ = ("_config", "_features", "_found", "_sums", "asked", "model", "spectrum")
 
     def __init__(self, config: BgtConfig, features: Float64 | None = None) -> None:
-        """Before the first release.
+        """Begin before the first release.
 
         Args:
             config: of the deployment.
             features: (I, f) public features of items.
 
         Raises:
-            BadRelease: features of another shape, or ones that are not finite.
+            BadRelease: features have another shape, or are not finite.
         """
         features = np.zeros((config.items, 0)) if features is None else features
         if features.shape != (config.items, config.features) or not np.isfinite(features).all():
@@ -65,7 +65,7 @@ class Server:
         """Learn from a release, and open the next round.
 
         Raises:
-            BadRelease: of another round or kind than the open one.
+            BadRelease: it is not of the open round, or not of its kind.
         """
         asked = self.asked
         if asked is None or (release.number, release.kind) != (asked.number, asked.kind):
@@ -77,7 +77,7 @@ class Server:
     def stop(self) -> None:
         """End early, for instance if the budget refuses the next round.
 
-        The model of kind A stays, because without kind C there are factors of the most rated items only.
+        The model keeps its biases and loses its factors: without kind C only the most rated items have factors.
         """
         self.asked = None
         self.model = Model(self.model.biases, np.zeros((self._config.items, 0)))
@@ -99,7 +99,7 @@ class Server:
         found = spectrum_of(release.sums, release.slots, 1, asked.top, asked.gains, counts, self._config)
         self.spectrum = found
         if found.factors.shape[1]:
-            # Until kind C has told of all items, those factors are what there is.
+            # Until kind C is released, only the top items have factors.
             self.model = Model(self._found.biases, found.factors)
             self.asked = Round(2, "factors", self.model)
         else:

@@ -1,1 +1,1 @@
-"""The collector: it adds up slots of one kind and adds noise, once."""
+"""The collector: it adds up the slots of a round, and releases the sums with noise, once."""

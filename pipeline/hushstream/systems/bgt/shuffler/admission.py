@@ -34,7 +34,7 @@ def admit(slots: Slots, asked: Round, config: BgtConfig) -> NDArray[np.int8]:
     The operations and the sizes of arrays do not depend on the slots' content, and no operation branches on content.
 
     Raises:
-        BadSlots: slots of another size than the configuration has.
+        BadSlots: slots do not have the size of the configuration.
 
     Guarantee:
         What is taken has items of the round, each once, and a squared norm of at most `squared_clip`.
@@ -51,7 +51,7 @@ def admit(slots: Slots, asked: Round, config: BgtConfig) -> NDArray[np.int8]:
     why = _marked(why, _any(~rising) | _any((slots.values != 0) & ~used), Refusal.ORDER)
     unknown = np.asarray((slots.items < NOTHING) | (slots.items >= config.items))
     if asked.kind == "pairs":
-        # Two places more: for items that there are not, and the last one for unused places.
+        # Two more entries: one for unknown items, and the last one for unused places.
         known = np.zeros(config.items + 2, dtype=bool)
         known[asked.top] = known[-1] = True
         unknown = unknown | ~known[np.clip(slots.items, NOTHING, config.items)]
@@ -66,7 +66,10 @@ def _wrong_kind(slots: Slots, asked: Round) -> NDArray[np.bool_]:
 
 
 def _too_long(slots: Slots, asked: Round, config: BgtConfig) -> NDArray[np.bool_]:
-    """Squares are of numbers of at most 2^20, so that P of them stay far below 2^63."""
+    """Whether a number or a norm is above its bound.
+
+    Numbers are cut to 2^20 before they are squared: otherwise the sum of P squares could leave 64 bits.
+    """
     far = _any(_far(slots.values)) | _far(slots.weights) | _any(_far(slots.directions))
     values, weights = (np.clip(column, -UNIT, UNIT).astype(np.int64) for column in (slots.values, slots.weights))
     directions = np.clip(slots.directions, -UNIT, UNIT).astype(np.int64)

@@ -5,8 +5,8 @@ function of the set of slots, the key and the journal's genesis, so the order in
 matter. Slots are folded in batches, and refusals are known at the end of a batch.
 
 The next round, its items and its number of factors follow from releases alone. A sender of slots first puts the round
-into this log, so no slot comes before its round. Where devices make slots, it puts there what the aggregator has
-signed, and no other round is opened. The first round follows from the configuration.
+into this log, so no slot comes before its round. Where devices make slots, the sender puts there the statement that the
+aggregator has signed, and the collector opens no other round. The first round follows from the configuration.
 
 Each round is charged with its release (`hushstream.systems.bgt.price.budget`). If inputs have changed under the journal
 (`hushstream.engine.releasing`), the released round is over: its slots are not added up again, and the next release
@@ -36,7 +36,7 @@ from hushstream.engine.devices.sealing import ContentOpener
 from hushstream.engine.devices.signing import SigningKeys
 from hushstream.engine.devices.travelling import place_of
 from hushstream.engine.journal.chain import Identity
-from hushstream.engine.noise.spending import Asked
+from hushstream.engine.noise.spending import ChargeResult
 from hushstream.engine.one_input import Gathered, Read
 from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
 from hushstream.engine.records import InputSlice, Output, Step
@@ -78,10 +78,10 @@ class Naming(Enum):
     """What the noise address of a round contains of its slots; the value is the end of the history in the address."""
 
     CONTENTS = b""
-    """The content alone, as in journals of the first schema generation. Then somebody could repeat a rolled back round
-    with a guessed content under another id, and it would have the same noise exactly if the guess is right."""
+    """The contents of slots alone, as in journals of the first schema generation. Then somebody could repeat a round
+    that was rolled back, with a guessed content under another id: exactly if the guess is right, the noise is equal."""
     IDS = b"\x02"
-    """Its id and its content."""
+    """The ids of slots and their contents."""
 
 
 _SLOT, _SEALED_SLOT = "RatingSlot", "SealedRatingSlot"
@@ -89,7 +89,7 @@ _AT_ONCE = 1024
 """Slots that are folded together."""
 
 _NO_NONCE = bytes(32)
-"""Stands for the journal's nonce before the journal is known; nothing is drawn under it."""
+"""In place of the journal's nonce before the journal is known; nothing is drawn under it."""
 
 
 def _unpack_ids(value: bytes, before: set[bytes]) -> set[bytes]:
@@ -156,8 +156,8 @@ class CollectorMachine(ReopeningRole):
         identity = Identity.of(system, "collector", "journal-collector", partition, begun_in=IDS_GENERATION)
         super().__init__(system, identity, "RoundJournal", ("updates", partition), SHUFFLER_ZONE, key, ring)
         self._slot_bytes = slot_bytes(system.config)
-        # Where slots are sealed, one in clear is refused: a device that forgot to seal shows what its user did. And a
-        # round has to be signed: another one would void the slots of all who answer the one that was.
+        # Where slots are sealed, a slot in clear is refused: it shows what its user rated, so it must not count as if
+        # nothing was wrong. And a round must be signed: a forged one would void the slots that answer the signed one.
         self._opens = "RatingRound" if system.signing is None else STATEMENT_RECORD
         self._kinds = frozenset({self._opens, "Seal", _SLOT if system.sealing is None else _SEALED_SLOT})
         self._opener = None if system.sealing is None else Openers(system.sealing, sealing, ContentOpener)
@@ -297,24 +297,25 @@ class CollectorMachine(ReopeningRole):
     # One round.
 
     def _release(self, high: int, gathered: Gathered) -> None:
-        """Release the open round, which ended with the input below ``high``; without its price, end it only."""
+        """Release the open round, which ended with the input below ``high``.
+
+        If the budget does not cover its price, the round ends without a release.
+        """
         releases, collector, number, release = self.releases, self.collector, self.next, None
         if releases.opens_epoch():
             self.open_noise()
         # 1. Charge: each round is charged for itself.
-        asked = releases.ask(self.charge)
+        charge_result = releases.try_charge(self.charge)
         # 2. Draw. Nothing is known to anybody yet: a crash here repeats the draw from the same address.
-        if collector is not None and asked.refused is None:
+        if collector is not None and charge_result.refused is None:
             release = collector.release(self.naming)
         fields = self._journaled(collector, release)
         self._close_round(number, release is not None)
-        outputs = (*self._released(release), *self._entry(number, asked), *self._passed_on(number))
-        # 3. Journal: the driver appends this record, and sends the outputs only when it stands.
-        key_rotated = self.released(high, fields, outputs, asked, gathered)
+        outputs = (*self._released(release), *self._ledger_entry(number, charge_result), *self._round_end(number))
+        # 3. Journal: the driver appends this record, and sends the outputs only when it is acknowledged. A next key
+        # needs nothing here, as no round is open.
+        self.released(high, fields, outputs, charge_result, gathered)
         self._settle(gathered)
-        if key_rotated:
-            # Nothing is open.
-            self.open_noise()
 
     def open_noise(self) -> None:
         """Use the noise of this epoch for the open round."""
@@ -334,7 +335,7 @@ class CollectorMachine(ReopeningRole):
         return None if self.system.config.release.noise == "exact" else self.releases.key, address
 
     def _journaled(self, collector: Collector | None, release: Release | None) -> dict[str, Any]:
-        """The fields of the journal record without head, debit and key; a round that nobody opened has no slots."""
+        """The fields of the journal record without head, debit and key. A round that nobody opened has no slots."""
         history = b"" if collector is None else collector.history(self.naming)
         return {
             "round": self.next,
@@ -355,12 +356,12 @@ class CollectorMachine(ReopeningRole):
         place = self._release_id(release.number), self.releases.epoch.number, self.releases.key.reproducible
         return (Output("releases", 0, self.chain.encode("RatingSums", self.system.release_fields(release, *place))),)
 
-    def _entry(self, number: int, asked: Asked) -> tuple[Output, ...]:
+    def _ledger_entry(self, number: int, charge_result: ChargeResult) -> tuple[Output, ...]:
         """The ledger's copy of the round's charge, which is empty if it was refused."""
-        return (self.debited(self._release_id(number), asked),) if asked.opens else ()
+        return (self.debited(self._release_id(number), charge_result),) if charge_result.opens else ()
 
-    def _passed_on(self, number: int) -> tuple[Output, ...]:
-        """The end of the round, for the server."""
+    def _round_end(self, number: int) -> tuple[Output, ...]:
+        """The record of the round's end, for the server."""
         fields = {
             "phase": number,
             "origin": self.partition,
@@ -409,7 +410,7 @@ class Taken:
     """The result of taking slots.
 
     Attributes:
-        why: int8 (n,) a `Refusal` each; refused ones counted as nulls.
+        why: int8 (n,) a `Refusal` for each slot; refused slots counted as nulls.
         repeated: bool (n,) whether the id had come before; such slots did not count.
     """
 
@@ -447,7 +448,8 @@ class Collector:
             BadSlots: noise without a key.
         """
         if (key is None) != (config.release.noise == "exact"):
-            raise BadSlots(f"collector: expected a key exactly where there is noise, got {config.release.noise}")
+            expected, got = ("no key", "one") if config.release.noise == "exact" else ("a key", "none")
+            raise BadSlots(f"collector: expected {expected} for noise {config.release.noise}, got {got}")
         self.asked, self._config, self._key, self._address = asked, config, key, address
         self.sums = Sums(asked, config)
         self._known: set[bytes] = set()
@@ -462,11 +464,11 @@ class Collector:
         """Fold the slots with new ids.
 
         Raises:
-            BadSlots: other numbers of slots and ids, ids of another length, slots of another size, a round that was
-                released.
+            BadSlots: different numbers of slots and ids, ids of another length, slots of another size, or a round that
+                was released.
         """
         if len(ids) != len(slots) or any(len(one) != ID_BYTES for one in ids):
-            raise BadSlots(f"take: expected an id of {ID_BYTES} bytes for each of {len(slots)} slots")
+            raise BadSlots(f"take: expected an id of {ID_BYTES} bytes for each of {len(slots)} slots, got others")
         repeated = self.repeated(ids)
         why = np.zeros(len(ids), dtype=np.int8)
         why[~repeated] = self.fold(slots[~repeated], list(compress(ids, ~repeated)))
@@ -483,7 +485,7 @@ class Collector:
             A `Refusal` for each, int8 (n,).
 
         Raises:
-            BadSlots: slots of another size, a round that was released.
+            BadSlots: slots of another size, or a round that was released.
         """
         if self._released:
             raise BadSlots(f"take: expected an open round, got {self.asked.number}, which was released")
@@ -513,10 +515,10 @@ class Collector:
         """The sums with noise. A round is released once.
 
         Args:
-            naming: of the noise.
+            naming: what the noise address contains of the slots.
 
         Raises:
-            BadSlots: it was released.
+            BadSlots: the round was released before.
         """
         if self._released:
             raise BadSlots(f"round {self.asked.number}: expected to be released once, got a second request")

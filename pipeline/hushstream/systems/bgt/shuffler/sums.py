@@ -36,7 +36,7 @@ class Sums:
     def __init__(self, asked: Round, config: BgtConfig) -> None:
         """Sums of nothing."""
         self._asked, self._items = asked, config.items
-        # By item; the last one is for `NOTHING`.
+        # The place of each item among the top items; the last entry is for `NOTHING`.
         self._place = np.full(config.items + 1, len(asked.top), dtype=np.int64)
         self._place[asked.top] = np.arange(len(asked.top))
         shape = {
@@ -75,7 +75,7 @@ class Sums:
     def _fold_pairs(self, slots: Slots) -> Int64:
         top = len(self._asked.top)
         dense = np.zeros((len(slots), top + _SPARE))
-        # Unused places go to the columns behind, which stand for nothing.
+        # Unused places go to the spare columns behind, which are cut off below.
         place = self._place[slots.items] + _spare_cells(slots)
         dense[np.arange(len(slots))[:, None], place] = slots.values
         dense = dense[:, :top]
@@ -103,6 +103,6 @@ def _spare_cells(slots: Slots, first: int = 0) -> Int64:
 
 
 def _counted(where: Int64, values: NDArray[np.integer[Any]], items: int) -> Int64:
-    """Sums by place: exact, as 2^12 slots of values below 2^20 stay below 2^53."""
+    """Sums by place. They are exact: the values of 2^12 slots, each at most 2^20, sum up to less than 2^53."""
     sums = np.bincount(where, weights=values, minlength=items + _SPARE)
     return np.asarray(sums[:items].astype(np.int64))

@@ -1,1 +1,1 @@
-"""What a user of P2B contributes: codes of contexts, and padded slots."""
+"""What a user of P2B contributes: an encoded interaction in a padded slot."""

@@ -1,13 +1,12 @@
-"""The encoder of P2B: a context becomes the number of its nearest centroid (Malekzadeh et al. 2020, 3.2).
+"""The encoder of P2B: turns a context into the number of its nearest centroid (Malekzadeh et al. 2020, 3.2).
 
-What a slot holds must be recomputable anywhere, to the bit. So centroids are kept as multiples of ``2^-16``
-and contexts as grid units (`hushstream.systems.p2b.contribution.grid`), and the nearest centroid of ``x = u / 10^q`` is
-the largest
+Every machine must compute the same bits for a slot. So centroids are multiples of ``2^-16``, and contexts are grid
+units (`hushstream.systems.p2b.contribution.grid`). The nearest centroid of ``x = u / 10^q`` has the largest score
 
     2 * 10^q * 2^32 * (x'c - |c|^2 / 2)  =  2^17 u'C - 10^q |C|^2        with  C = 2^16 c,
 
-a whole number. All of it stays below 2^53, where float64 is exact in every order of summation: one
-float64 matrix product gives the same codes on every machine. Equal distances go to the lowest code.
+a whole number. All scores stay below 2^53, where float64 is exact in every order of summation. So one float64 matrix
+product gives the same codes on every machine. Among equal distances the lowest code is taken.
 """
 
 from __future__ import annotations
@@ -61,12 +60,12 @@ class Encoder:
 
     @property
     def codes(self) -> int:
-        """k."""
+        """k, the number of codes."""
         return int(self.lattice.shape[0])
 
     @property
     def dimension(self) -> int:
-        """d."""
+        """d, the number of entries of a context."""
         return int(self.lattice.shape[1])
 
     @property
@@ -84,7 +83,7 @@ class Encoder:
             (n,) int32 in [0, k).
 
         Raises:
-            ContributionError: a wrong shape or contexts that are no histograms.
+            ContributionError: a wrong shape, or contexts that are no histograms.
         """
         return self.encode_units(grid_units(contexts, self.digits))
 

@@ -1,4 +1,4 @@
-"""What the contribution stages refuse."""
+"""Errors of the contribution stages."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from hushstream.schemas.errors import HushstreamError
 
 
 class ContributionError(HushstreamError):
-    """A context, encoder or setting that cannot be used; says what was expected and what came."""
+    """A context, encoder or setting that cannot be used. The message says what was expected and what came."""
 
 
 class BadSlot(ContributionError):
-    """Bytes that are no slot content; the message never repeats them."""
+    """Bytes that are no slot content. The message never repeats them."""
 
 
 class BadReward(ContributionError):

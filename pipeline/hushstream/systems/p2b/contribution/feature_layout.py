@@ -1,9 +1,9 @@
-"""Linear sums: which cells there are, how a slot's units are divided among blocks, and the units of an interaction.
+"""The layout of linear sums: their cells, how a slot's units are divided among blocks, and the units of an interaction.
 
-A block for each declared feature and, in cell 0, one for the constant (the arm's total). A slot has U units in all:
-block f has a public budget of them, ``b_f``, and an interaction with shares phi puts ``trunc(b_f phi_j)`` into cell j.
-What truncation leaves of a budget goes to the first cells with a share, a unit each, so that a block's units sum to its
-budget: without this the totals of blocks would lie below the number of slots, tags most of all.
+There is a block for each declared feature and, in cell 0, one for the constant (the arm's total). A slot has U units in
+all. Block f has a public budget ``b_f`` of them, and an interaction with shares phi puts ``trunc(b_f phi_j)`` into cell
+j. Truncation leaves some units of a budget. The first cells with a share get one more unit each until a block's units
+sum to its budget: without this the totals of blocks would be below the number of slots, those of tags most of all.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hushstream.features.schema import Block, FeatureSchema, SparseBlocks
 from hushstream.systems.p2b.contribution.errors import ContributionError
 
 UNITS = 4096
-"""U: what the absolute units of a slot sum to at most."""
+"""U, the largest sum of the absolute units of a slot."""
 
 LEAST_ARM_SHARE, MOST_ARM_SHARE = 0.1, 0.5
 _NOISE_OF_ARMS = 24.0
@@ -29,7 +29,7 @@ Int64 = NDArray[np.int64]
 
 
 class SlotUnits(NamedTuple):
-    """What n interactions put into the sums.
+    """The units that n interactions add to the sums.
 
     Attributes:
         cells: (n, places) int64 in [0, P).
@@ -59,10 +59,10 @@ class FeatureLayout:
     blocks: tuple[Block, ...] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse budgets that one slot has not.
+        """Refuse budgets that one slot cannot have.
 
         Raises:
-            ContributionError: one for each block, all positive, at most U in sum; a positive number of arms, levels.
+            ContributionError: not one budget for each block, one below 1, a sum above U, or no arms or levels.
         """
         if min(self.arms, self.levels) < 1:
             raise ContributionError(f"expected at least one arm and level, got {self.arms} and {self.levels}")
@@ -78,17 +78,17 @@ class FeatureLayout:
 
     @property
     def cells(self) -> int:
-        """P: of one arm, the constant's included."""
+        """P, the number of cells of one arm, with that of the constant."""
         return self.schema.cells + 1
 
     @property
     def places(self) -> int:
-        """(cell, units) places of one slot: as many as the schema can need."""
+        """The number of (cell, units) places in a slot: the most that a context of the schema can need."""
         return self.schema.places + 1
 
     @property
     def sensitivity(self) -> int:
-        """How far a report moves all sums together against null, in L1: M U (see `shuffler.linear_sums`)."""
+        """The L1 distance by which a report moves all sums together, against null: M U (see `shuffler.linear_sums`)."""
         return self.levels * UNITS
 
     def units_of(self, blocks: SparseBlocks) -> SlotUnits:
@@ -145,7 +145,7 @@ def _divided(parts: Int64, wholes: Int64, budget: int) -> Int64:
     """(n, places) a budget divided by shares ``parts / wholes``, in whole units with the sign of the share."""
     sizes = np.abs(parts)
     units = sizes * budget // wholes[:, None]
-    # Where the block is empty nothing is left over to give.
+    # An empty block gets no units at all.
     left = np.where(sizes.any(axis=1), budget - units.sum(axis=1), 0)
     used = sizes > 0
     units += used & (np.cumsum(used, axis=1) <= left[:, None])

@@ -1,11 +1,11 @@
-"""The private content of a slot of linear sums: a report or null, alike in size for one layout.
+"""The private content of a slot of linear sums: a report or null, of one size for one layout.
 
-Layout, little-endian and packed: version (1 byte), kind (1 byte: 0 null, 1 report), level (uint16), arm (uint32),
-catalogue version (uint32), then for each of the layout's places a cell (uint16), and behind them for each place its
-units (int16). A place that is not needed is cell 0 with 0 units; a null slot is zero after its kind.
+Format, little-endian and packed: version (1 byte), kind (1 byte: 0 null, 1 report), level (uint16), arm (uint32),
+catalogue version (uint32), then a cell (uint16) for each of the layout's places, and then the units (int16) for each
+place. An unused place is cell 0 with 0 units. A null slot is zero after its kind.
 
-Whoever reads one treats as null whatever is no report of the layout: how a slot is forged changes neither what is done
-nor how long it takes, and a forged one moves no sum.
+A reader treats everything that is no report of the layout as null. So a forged slot moves no sum, and how it is forged
+changes neither the steps of the reader nor their duration.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ SLOT_RECORD = "SealedFeatureSlot"
 """The record of a sealed slot."""
 
 _VERSION = 2
-"""Version 1 is the content of codes."""
+"""Version 1 is the content of slots of codes."""
 
 _NULL, _REPORT = 0, 1
 
 
 class FeatureReports(NamedTuple):
-    """The contents of n slots, safe to add up.
+    """The contents of n slots, safe to add up. All columns are zone-private.
 
     Attributes:
-        held: (n,) bool, whether the slot holds a valid report. Zone-private, as all that follows.
-        forged: (n,) bool, whether it holds something that is neither a report of the layout nor null.
-        arms, levels, catalogues: (n,) int64; 0 where it is not held.
-        cells, units: (n, places) int64; units 0 where it is not held.
+        held: (n,) bool, whether the slot holds a valid report.
+        forged: (n,) bool, whether the slot holds something that is neither a report of the layout nor null.
+        arms, levels, catalogues: (n,) int64; 0 where no valid report is held.
+        cells, units: (n, places) int64; 0 where no valid report is held.
     """
 
     held: Bools
@@ -62,11 +62,11 @@ def pack_reports(layout: FeatureLayout, arms: Int64, levels: Int64, catalogue: i
     Args:
         layout: of the deployment.
         arms, levels: (n,) of each interaction.
-        catalogue: the version of the catalogue that the arms are of.
-        units: `FeatureLayout.units_of` their contexts.
+        catalogue: the version of the catalogue in which the arms are numbered.
+        units: the result of `FeatureLayout.units_of` for their contexts.
 
     Raises:
-        BadSlot: something that the shuffler would treat as null.
+        BadSlot: the shuffler would treat a slot as null.
     """
     slots = slot_columns(layout, len(arms))
     try:
@@ -82,7 +82,7 @@ def pack_reports(layout: FeatureLayout, arms: Int64, levels: Int64, catalogue: i
 
 
 def slot_columns(layout: FeatureLayout, size: int) -> NDArray[np.void]:
-    """Room for n reports, to be filled in by column."""
+    """An array for n reports, whose columns the caller fills in."""
     slots = np.zeros(size, _columns(layout.places))
     slots["version"], slots["kind"] = _VERSION, _REPORT
     return slots
@@ -120,7 +120,7 @@ def unpack_reports(layout: FeatureLayout, contents: Sequence[bytes]) -> FeatureR
 
 
 def _fitting(values: Any, column: np.dtype[Any]) -> Any:
-    """Values that their column holds: an assignment would wrap others around."""
+    """The values, if they fit their column; others raise `OverflowError`, because an assignment would wrap around."""
     limits = np.iinfo(column.base)
     if np.size(values) and (np.min(values) < limits.min or np.max(values) > limits.max):
         raise OverflowError

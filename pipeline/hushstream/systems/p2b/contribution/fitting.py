@@ -1,4 +1,4 @@
-"""Fitting the encoder by k-means on the public grid; the one place that needs scikit-learn."""
+"""Fits the encoder by k-means on the public grid; the only module that needs scikit-learn."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _POINTS = 50_000
 def fit_grid(dimension: int, digits: int, codes: int, seed: int, sample: int = _POINTS) -> Encoder:
     """Fit ``codes`` centroids on the grid of normalised histograms (P2B Section 3.2; Sculley 2010).
 
-    Fitted on the complete grid where that is small, else on ``sample`` uniform grid points, so no user data
-    enters. Lloyd's algorithm up to 64 codes, mini-batches above. Centroids are sorted, so that codes do not
-    depend on the order of initialisation alone. Another machine or version may fit other centroids: a
-    deployment keeps the fitted encoder (`Encoder.lattice`) with its configuration.
+    The encoder is fitted on the complete grid if that is small, else on ``sample`` uniform grid points; no user data
+    enters. Lloyd's algorithm is used up to 64 codes, mini-batches above. Centroids are sorted, so that codes do not
+    depend on the order of initialisation. Another machine or version may fit other centroids. So a deployment keeps
+    the fitted encoder (`Encoder.lattice`) with its configuration.
 
     Raises:
         ContributionError: fewer than one code, or more codes than grid points.
@@ -36,7 +36,7 @@ def fit_grid(dimension: int, digits: int, codes: int, seed: int, sample: int = _
         model = MiniBatchKMeans(
             n_clusters=codes, n_init=1, random_state=seed, batch_size=max(4096, 4 * codes), max_iter=50
         )
-    # One thread: the order of summation inside k-means depends on how many there are.
+    # One thread, because the order of summation inside k-means depends on the number of threads.
     with threadpool_limits(limits=1):
         model.fit(histograms)
     centroids = model.cluster_centers_

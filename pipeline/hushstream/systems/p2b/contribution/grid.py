@@ -1,8 +1,8 @@
 """The finite set of contexts: normalised histograms with ``q`` decimal digits.
 
 A context of dimension ``d`` is a vector of multiples of ``10^-q`` that sum to one. By stars and bars there
-are ``C(10^q + d - 1, d - 1)`` of them (P2B, Malekzadeh et al. 2020, Section 3.2, Equation 1). In here such
-a vector is kept as its *units*, integers that sum to ``10^q``, so that everything computed from it is exact.
+are ``C(10^q + d - 1, d - 1)`` of them (P2B, Malekzadeh et al. 2020, Section 3.2, Equation 1). This module represents
+such a vector by its *units*, integers that sum to ``10^q``, so that everything computed from it is exact.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def grid_size(dimension: int, digits: int) -> int:
 
 
 def grid_points(dimension: int, digits: int, sample: int = LARGEST_ENUMERATION, seed: int = 0) -> Int64:
-    """The grid as units: all of it where it has at most `LARGEST_ENUMERATION` points, else a sample.
+    """The grid as units: the complete grid if it has at most `LARGEST_ENUMERATION` points, else a sample.
 
-    The sample is of ``sample`` independent uniform points (a uniform choice of the bars among the stars),
-    from numpy's PCG64 under ``seed``; no user data enters it, so it needs no secrecy.
+    The sample has ``sample`` independent uniform points (a uniform choice of the bars among the stars), drawn by
+    numpy's PCG64 under ``seed``. No user data enters it, so it need not be secret.
 
     Returns:
-        (n, d) int64, rows summing to ``10^q``; in lexicographic order of the bars when complete.
+        (n, d) int64, rows summing to ``10^q``; a complete grid is in lexicographic order of the bars.
 
     Raises:
         ContributionError: dimension or digits outside 1 to `MAX_DIMENSION` and 1 to `MAX_DIGITS`.
@@ -70,9 +70,9 @@ def _between(bars: Int64, places: int) -> Int64:
 def grid_units(contexts: Floats, digits: int) -> Int64:
     """Put contexts on the grid by the method of the largest remainder.
 
-    Each row is divided by its sum, multiplied by ``10^q`` and rounded down; the units still missing go to
-    the entries with the largest remainders, the lower index first among equals. A row that is on the grid
-    already (to within float32's rounding) keeps its value.
+    Each row is divided by its sum, multiplied by ``10^q`` and rounded down. The missing units go to the entries with
+    the largest remainders; among equal remainders the lower index comes first. A row that is on the grid already (up
+    to float32's rounding) keeps its value.
 
     Args:
         contexts: (n, d) floats, not negative, each row with a positive sum.
@@ -98,7 +98,7 @@ def grid_units(contexts: Floats, digits: int) -> Int64:
     scaled = np.round(values / sums * (units * 4096.0)).astype(np.int64)
     whole: Int64 = scaled >> 12
     remainder = scaled & 4095
-    # Never negative: the roundings add up to at most d/2 of 4096ths, which is less than one unit.
+    # Never negative: the roundings add up to at most d/2 4096ths of a unit, which is less than one unit.
     missing = units - whole.sum(axis=1)
     order = np.argsort(-remainder, axis=1, kind="stable")
     rank = np.empty_like(order)

@@ -1,9 +1,9 @@
-"""The private content of a slot: 32 bytes, a report or null, alike in size.
+"""The private content of a slot of codes: a report or null, in 32 bytes.
 
-Layout, little-endian: version (1 byte), kind (1 byte: 0 null, 1 report), code (uint32), arm (uint32), level
+Format, little-endian: version (1 byte), kind (1 byte: 0 null, 1 report), code (uint32), arm (uint32), level
 (uint16), and 20 bytes of zero. A null slot is zero after its kind, so one meaning has one encoding.
 
-Reading one does the same work whether it holds a report or null: how long it takes says nothing of what was read.
+A reader does the same work whether a slot holds a report or null, so its duration does not reveal the content.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _OUTSIDE = (
     "expected zeros in a null slot, got something else",
     "expected code, arm and level inside the configured domain, got one outside",
 )
-"""What is wrong with a null and with a report that is not in the domain."""
+"""The messages for an invalid null slot, and for a report outside the domain."""
 
 
 class Report(NamedTuple):
@@ -57,7 +57,7 @@ class SlotColumns(NamedTuple):
 
     Attributes:
         held: (n,) bool, whether the slot holds a report.
-        codes, arms, levels: (n,) int64, of its report; 0 where it holds none.
+        codes, arms, levels: (n,) int64, those of the report; 0 where the slot holds none.
     """
 
     held: NDArray[np.bool_]
@@ -69,7 +69,7 @@ class SlotColumns(NamedTuple):
 def reward_level(reward: float, levels: int) -> int:
     """Put a reward on the lattice of ``1/levels``: clip to [0, 1], then round toward zero.
 
-    Clipping comes first, so one report moves a sum by at most ``levels`` whatever was sent (PRIVACY.md,
+    Because of the clipping, one report moves a sum by at most ``levels``, whatever the reward was (PRIVACY.md,
     slot sums).
 
     Args:
@@ -77,7 +77,7 @@ def reward_level(reward: float, levels: int) -> int:
         levels: M, 1 for clicks and at most `MAX_LEVELS`.
 
     Raises:
-        BadReward: NaN or infinite.
+        BadReward: the reward is NaN or infinite.
         ContributionError: levels outside 1 to `MAX_LEVELS`.
     """
     if not 1 <= levels <= MAX_LEVELS:
@@ -121,14 +121,14 @@ def unpack(content: bytes, codes: int, arms: int, levels: int) -> Report | None:
     version, kind, code, arm, level, padding = _LAYOUT.unpack(content)
     if version != _VERSION or kind > _REPORT or padding != _PADDING:
         raise BadSlot(f"expected slot content of version {_VERSION}, got something else")
-    # A null is a report of a domain that holds zeros alone, so both are compared alike.
+    # A null slot is compared like a report, with bounds of 0, so both take the same steps.
     if code > kind * (codes - 1) or arm > kind * (arms - 1) or level > kind * levels:
         raise BadSlot(_OUTSIDE[kind])
     return (None, Report(code, arm, level))[kind]
 
 
 def unpack_all(contents: Sequence[bytes], codes: int, arms: int, levels: int) -> SlotColumns:
-    """Read the contents of many slots; see `unpack`, also for what is refused.
+    """Read the contents of many slots; arguments and errors as in `unpack`.
 
     The same operations run on arrays of the same sizes, whatever the slots hold.
     """

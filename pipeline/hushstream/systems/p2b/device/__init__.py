@@ -1,1 +1,1 @@
-"""A device of P2B: what it agreed to, the slots that it owes, and the models that it takes."""
+"""A device of P2B: its agreement, the slots that it owes, and the models that it takes."""

@@ -1,4 +1,4 @@
-"""What a device agreed to: the settings that it goes by, the keys that it trusts, and what its user is promised.
+"""What a device agreed to: the settings that it follows, the keys that it trusts, and the promise to its user.
 
 An application ships the agreement with its code. Its ``configuration`` is the digest of the settings and of the first
 keys of shuffler and aggregator; slots name it, and models are signed for it.
@@ -32,22 +32,22 @@ from hushstream.systems.p2b.edge.policy import COLD
 from hushstream.systems.p2b.edge.terms import EdgeTerms
 
 TRACK = "private"
-"""Of the model that devices start from."""
+"""The track of the model that devices start from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement(Agreed[Statement]):
-    """See the module.
+    """What a device agreed to; see the module.
 
     Attributes:
-        layout: of a slot.
-        layout_digest: 16 bytes.
-        period_ms: of a report.
+        layout: the layout of a slot.
+        layout_digest: 16 bytes that identify the layout.
+        period_ms: length of a report period.
         after_interactions, levels, attribution_window_ms, contexts_per_period, quota_period_ms, renew_ms: see
             `EdgeTerms`.
         click_chance: see `candidates.click_chance`.
         exploration: how an arm is chosen.
-        cold: mean, variance and variance of a reward before any model.
+        cold: before any model: mean and variance of a coefficient, and the variance of a reward.
     """
 
     layout: FeatureLayout
@@ -68,7 +68,7 @@ class Agreement(Agreed[Statement]):
         """An agreement as it is shipped.
 
         Raises:
-            BadAgreement: it is none of this format, or its parts do not fit one another.
+            BadAgreement: it is no agreement of this format, or its parts do not fit one another.
         """
         try:
             values = json.loads(content)
@@ -82,16 +82,16 @@ class Agreement(Agreed[Statement]):
 
     @property
     def content_bytes(self) -> int:
-        """Of every slot."""
+        """The size of every slot's content."""
         return slot_bytes(self.layout.places)
 
     @property
     def body_bytes(self) -> int:
-        """Of every slot as it travels."""
+        """The size of every slot as it travels."""
         return body_bytes(self.content_bytes)
 
     def terms(self) -> EdgeTerms:
-        """What an agent goes by, with a policy that has seen no model."""
+        """The terms of the device's agent, with a policy that has no model yet."""
         shape, (mean, variance, reward_variance) = (self.layout.arms, self.layout.cells), self.cold
         cold = SparseModel.of(_filled(shape, mean), _filled(shape, variance), reward_variance)
         return EdgeTerms(
@@ -108,11 +108,11 @@ class Agreement(Agreed[Statement]):
         )
 
     def stated(self, model: ModelBody, now_ms: int, seen: Statement | None) -> Statement:
-        """See `Agreed.stated`; the layout has to be the one that was agreed to."""
+        """See `Agreed.stated`; the layout must be the one that was agreed to."""
         statement = self.require_stated(model, Statement.read(model.statement), now_ms, seen)
         layout = self.layout
-        told = (statement.layout, statement.arms, statement.cells)
-        if told != (self.layout_digest.hex(), layout.arms, layout.cells):
+        stated = (statement.layout, statement.arms, statement.cells)
+        if stated != (self.layout_digest.hex(), layout.arms, layout.cells):
             raise BadModel(
                 "model: expected a layout of the deployment and configuration that was agreed to, got another"
             )

@@ -1,11 +1,12 @@
-"""A device: one user's learner, the slots that it owes, and the models that it takes. No network, no clock, no file.
+"""A device: it runs one user's learner, sends the slots that it owes, and takes models.
 
     device.decide -> device.shown, device.reward -> device.outgoing -> (written, then sent) -> device.handed_in
 
-What `outgoing` gives is in the state before anybody sends it: whoever drives a device writes `Device.dump` and sends
-afterwards (`hushstream.edge.driver`). A device that is restored from an older copy numbers slots anew that were sent;
-the shuffler counts none of those, so they cost the user nothing (`EdgeAgent.load`). A device that was cleared has a new
-key, and is another user to everybody: it sends a slot of its own, at its own price. Nobody here can know that.
+It uses no network, no clock and no file. The caller of `outgoing` writes `Device.dump` first, and sends the slots
+afterwards (`hushstream.edge.driver`). Otherwise a device that is killed in between could make other bytes for a slot
+that has left. A device that is restored from an older copy gives the numbers of sent slots to further slots; the
+shuffler does not count these, so they cost the user nothing (`EdgeAgent.load`). A device that was cleared has a new
+key, so for everybody it is another user: it sends a slot of its own, at its own price. Nobody here can know that.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ class _Owed:
     """A slot that fell due.
 
     Attributes:
-        send_ms: from when on it may leave.
-        report_id, content: once it is taken; empty before.
-        period: that it was sealed for.
-        body: sealed; empty before.
+        send_ms: the slot may leave from this time on.
+        report_id, content: of the slot, as soon as it is taken; empty before.
+        period: the report period that it was sealed for.
+        body: the sealed slot; empty before.
     """
 
     send_ms: int
@@ -62,7 +63,7 @@ class Device(TakesModels[Statement]):
         Args:
             agreement: what the application shipped.
             key: 32 random bytes, the user's key; they are in the state, and leave it nowhere.
-            draw: random bytes, for when a slot leaves.
+            draw: draws random bytes, from which it follows when a slot leaves.
         """
         super().__init__(agreement)
         self._key, self._draw = key, draw
@@ -82,9 +83,9 @@ class Device(TakesModels[Statement]):
         """Choose an item for a visit.
 
         Args:
-            event_id: the application's name for it; until its deadline it gets the same answer again.
-            values: of the declared features by name; what is left out is missing.
-            now_ms: the device's clock.
+            event_id: the application's name for the visit; until its deadline, the same id gets the same answer again.
+            values: the values of declared features by name; a feature that is left out is missing.
+            now_ms: time of the device's clock.
             eligible: bool (K,), or None for all items.
 
         Raises:
@@ -96,7 +97,7 @@ class Device(TakesModels[Statement]):
         known = agent.known(event_id, now_ms)
         if known is not None:
             return known
-        # A clock that was set back gives no fresh quota: the newest period that it ever showed counts on.
+        # The newest period that the clock ever showed stays in force: otherwise a clock set back would give new quota.
         if not agent.within_quota(max(now_ms, agent.period * self.agreement.quota_period_ms)):
             return agent.decide_publicly(row, eligible)
         choice = agent.decide_new(event_id, agent.terms.policy.kept(row), now_ms, eligible)
@@ -127,7 +128,7 @@ class Device(TakesModels[Statement]):
     # What leaves.
 
     def outgoing(self, now_ms: int) -> list[Outgoing]:
-        """The slots that may leave by now, content fixed and sealed; to be written before they are sent."""
+        """The sealed slots that may leave by now. From now on their content is fixed; see the module on writing."""
         self._expire(now_ms)
         for number, owed in enumerate(self._owed):
             if owed.send_ms <= now_ms and not owed.body:
@@ -137,11 +138,14 @@ class Device(TakesModels[Statement]):
         return [Outgoing(owed.report_id, owed.body) for owed in self._owed if owed.body]
 
     def handed_in(self, report_id: bytes) -> None:
-        """The log holds a slot: nothing of it is kept."""
+        """Drop a slot that the log now holds."""
         self._owed = [owed for owed in self._owed if owed.report_id != report_id]
 
     def seal_again(self, report_id: bytes, time_ms: int) -> None:
-        """The same content under the same id for the period of a time that the gateway told: the clock here is off."""
+        """Seal a slot again for the period of the gateway's time, because this device's clock is wrong.
+
+        Content and id stay the same.
+        """
         period = time_ms // self.agreement.period_ms
         self._owed = [
             self._sealed(owed, period) if owed.report_id == report_id and owed.period != period else owed
@@ -149,18 +153,18 @@ class Device(TakesModels[Statement]):
         ]
 
     def next_ms(self) -> int | None:
-        """When the next slot may leave; None while none is owed."""
+        """When the next slot may leave; None while the device owes none."""
         return min((owed.send_ms for owed in self._owed), default=None)
 
     def _adopt(self, statement: Statement, content: bytes) -> None:
-        """New users of this device, and those who have learned nothing yet, start from it."""
+        """Make a version the newest model: a user who has learned nothing yet starts from it."""
         self._agent.terms.policy.adopt(TRACK, statement.version, *arrays_of(statement, content))
 
     # Its state.
 
     def dump(self) -> bytes:
-        """The whole state, the key in it: whoever has these bytes has all that the user did here."""
-        said = {
+        """The whole state, with the key: whoever has these bytes has all that the user did on this device."""
+        state = {
             "format": FORMAT,
             "configuration": self.agreement.configuration,
             "promise": list(self.agreement.promise),
@@ -170,27 +174,27 @@ class Device(TakesModels[Statement]):
             "owed": [[one.send_ms, one.report_id, one.content, one.period, one.body] for one in self._owed],
             "model": None if self._taken is None else self._taken.as_bytes(),
         }
-        return packed(said)
+        return packed(state)
 
     @classmethod
     def load(cls, agreement: Agreement, dumped: bytes, draw: Drawn) -> Device:
         """The device that `dump` wrote.
 
         Raises:
-            BadAgreement: it agreed to another configuration (`agreed_anew` begins with that).
-            DeviceError: not such bytes.
+            BadAgreement: the device agreed to another configuration (`agreed_anew` changes to this one).
+            DeviceError: these are not the bytes of a device.
         """
         try:
-            said = unpacked(dumped, FORMAT)
-            if said["configuration"] != agreement.configuration:
+            state = unpacked(dumped, FORMAT)
+            if state["configuration"] != agreement.configuration:
                 raise BadAgreement("state: expected the configuration that this device agreed to, got another")
-            device = cls(agreement, said["key"], draw)
+            device = cls(agreement, state["key"], draw)
             terms = device._agent.terms
-            terms.policy.restore_models(said["models"])
-            device._agent = EdgeAgent.load(terms, Key(said["key"]), said["agent"])
-            device._owed = [_Owed(*one) for one in said["owed"]]
-            if said["model"] is not None:
-                model = read_model(said["model"])
+            terms.policy.restore_models(state["models"])
+            device._agent = EdgeAgent.load(terms, Key(state["key"]), state["agent"])
+            device._owed = [_Owed(*one) for one in state["owed"]]
+            if state["model"] is not None:
+                model = read_model(state["model"])
                 device._remember(model, Statement.read(model.statement))
         except (KeyError, TypeError, ValueError) as error:
             raise DeviceError(f"state: expected what a device wrote, got {type(error).__name__}") from None
@@ -198,20 +202,20 @@ class Device(TakesModels[Statement]):
 
     @classmethod
     def agreed_anew(cls, agreement: Agreement, dumped: bytes, draw: Drawn) -> Device:
-        """A device that goes over to another agreement, which promises no less: what is spent stays spent.
+        """A device that changes to another agreement, which must promise no less. The spent allowance stays spent.
 
-        What it had learned, and slots that it owed under the old one, are dropped. Its quota begins: periods of another
-        agreement may have another length.
+        What it had learned is dropped, and slots that it owed under the old agreement. Its quota begins anew, because
+        periods of the new agreement may have another length.
 
         Raises:
-            WeakerAgreement: it promises less.
-            DeviceError: not the bytes of a device.
+            WeakerAgreement: the new agreement promises less.
+            DeviceError: these are not the bytes of a device.
         """
         try:
-            said = unpacked(dumped, FORMAT)
-            agreement.promise.require_no_weaker_than(Price(*said["promise"]))
-            device = cls(agreement, said["key"], draw)
-            spent = said["agent"]
+            state = unpacked(dumped, FORMAT)
+            agreement.promise.require_no_weaker_than(Price(*state["promise"]))
+            device = cls(agreement, state["key"], draw)
+            spent = state["agent"]
             agent = device._agent
             agent.sent = agent.due = max(spent["sent"], spent["due"])
             agent.decided = agent.due * agreement.after_interactions
@@ -222,12 +226,12 @@ class Device(TakesModels[Statement]):
 
     def _sealed(self, owed: _Owed, period: int) -> _Owed:
         place = place_of(owed.report_id, period, self.agreement.configuration)
-        # A gateway tells the time: not one whose key was replaced since, which somebody else may have by now.
+        # A gateway's time must not lead back to a key that was replaced: somebody else may have that key by now.
         sealed = seal_content(owed.content, place, self._sealing.at(max(period, owed.period)))
         return replace(owed, period=period, body=body_of(place, sealed))
 
     def _expire(self, now_ms: int) -> None:
-        """Close what waits no longer; whoever asks does not have to."""
+        """Close the decisions whose wait for a reward is over."""
         ended = [event for event, one in self._agent.open.items() if one.deadline_ms <= now_ms]
         for event in ended:
             self._agent.expire(event)

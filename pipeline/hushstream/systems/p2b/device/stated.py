@@ -1,4 +1,4 @@
-"""What is stated of a model of declared features, and the arrays that it is made of."""
+"""The signed statement of a model of declared features, and the arrays of its content."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Statement(envelope.Statement):
     Attributes:
         layout: digest of the declared features and the budgets, in hexadecimal.
         arms, cells: K and P.
-        reward_variance: of a reward around its mean.
-        catalogue, items_sha256: 0 and None: items of devices are numbers.
+        reward_variance: the variance of a reward around its mean.
+        catalogue, items_sha256: always 0 and None, because devices know items by numbers.
     """
 
     layout: str
@@ -42,7 +42,7 @@ def arrays_of(statement: Statement, content: bytes) -> tuple[NDArray[np.float64]
     """Means and variances (K, P), and the variance of a reward (1,), as `FeaturePolicy.adopt` takes them.
 
     Raises:
-        BadModel: they are not those of the statement, or not such numbers as a model has.
+        BadModel: the content is not the one that the statement describes, or a number is not valid in a model.
     """
     shape = (statement.arms, statement.cells)
     wanted = 2 * 8 * math.prod(shape)

@@ -1,1 +1,1 @@
-"""P2B at the edge: learners of users, and the role that runs them on a stream."""
+"""P2B at the edge: the learner of each user, its policies, and the users of a learner partition."""

@@ -23,13 +23,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.feedback.answers import Answered
-from hushstream.feedback.join import NOT_SHOWN, JoinOutcome, OpenDecision, OpenDecisions
+from hushstream.feedback.join import NOT_SHOWN, Answered, JoinOutcome, OpenDecision, OpenDecisions
 from hushstream.learners.exploration import Drawn, EpsilonMixture, Exploration, draw
 from hushstream.privacy.keys import Key
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.contribution.slots import reward_level
-from hushstream.systems.p2b.edge.choosing import Interaction, Resolved
+from hushstream.systems.p2b.edge.choosing import Interaction, Resolved, uniform
 from hushstream.systems.p2b.edge.policy import UNSCORED, LearnerState
 from hushstream.systems.p2b.edge.terms import (
     CERTAIN,
@@ -108,7 +107,7 @@ class EdgeAgent:
         """What must be kept when this state is deleted."""
         return Allowance(self.decided, self.due, self.sent, self.period, self.used, self.first, self.renews_ms)
 
-    def give_up(self) -> None:
+    def delete_state(self) -> None:
         """Delete everything that came from the user's contexts and clicks, waiting decisions included."""
         if self.state is not None:
             self.terms.policy.end(self.track, self.base_version)
@@ -183,7 +182,7 @@ class EdgeAgent:
         elif best != UNSCORED:
             arm, propensity = best, CERTAIN
         else:
-            arm, ties = terms.policy.choose(self.knows(), context, eligible, self._pick)
+            arm, ties = terms.policy.choose(self.current_state(), context, eligible, self._pick)
             propensity = CERTAIN // ties
         version = self.base_version if self.state is not None else terms.policy.shared(self.track).version
         self.seen_ms = log_time_ms
@@ -226,7 +225,7 @@ class EdgeAgent:
         return JoinOutcome.REWARDED if on_screen == decision.arm else JoinOutcome.OTHER_ARM
 
     def expire(self, event_id: str) -> JoinOutcome:
-        """Close a waiting event whose deadline has passed.
+        """Close a waiting event whose deadline has passed: what was shown without a reward has reward 0.
 
         Raises:
             HushstreamError: no such event waits.
@@ -238,7 +237,7 @@ class EdgeAgent:
         self._learn(decision, decision.shown_arm, 0.0)
         return JoinOutcome.EXPIRED_AS_ZERO
 
-    def knows(self) -> LearnerState:
+    def current_state(self) -> LearnerState:
         """The state that the next decision follows from: the user's own, or the shared one before they have one."""
         if self.state is not None:
             return self.state
@@ -251,7 +250,7 @@ class EdgeAgent:
         A small gap shows that the answers differ by rounding alone.
         """
         decision, exploration = self.open[event_id], self.terms.exploration
-        scores = self.terms.policy.scores(self.knows(), decision.context)
+        scores = self.terms.policy.scores(self.current_state(), decision.context)
         if exploration is None:
             return abs(float(scores[decision.arm]) - float(scores[arm]))
         return exploration.tie_gap(scores, eligible, self._drawn(event_id), Drawn(arm, propensity))
@@ -433,19 +432,15 @@ class EdgeAgent:
         policy, number = self.terms.policy, self._drawn(event_id)
         if best != UNSCORED and eligible is None and isinstance(exploration, EpsilonMixture):
             return draw(exploration.weights_around(best, policy.arms), number)
-        return draw(exploration.weights(policy.scores(self.knows(), context), eligible), number)
+        return draw(exploration.weights(policy.scores(self.current_state(), context), eligible), number)
 
     def _drawn(self, event_id: str) -> int:
         """The keyed number by which an event draws its arm; the same for every request of the event."""
-        # If it followed from the count of decisions, a client could repeat a request until it got another item.
+        # From the event's id: with the count of decisions, a client could repeat a request until it got another item.
         return int.from_bytes(self._key.digest("exploration", event_id.encode()), "little") % CERTAIN
 
     def _pick(self, ties: int) -> int:
-        return self._uniform("tie", self.decided, ties)
-
-    def _uniform(self, purpose: str, number: int, below: int) -> int:
-        """A keyed uniform integer in [0, below): 128 bits reduced, so its bias is under below * 2^-128."""
-        return int.from_bytes(self._key.digest(purpose, number.to_bytes(8, "little")), "little") % below
+        return uniform(self._key, "tie", self.decided, ties)
 
     def _require_open(self, event_id: str) -> None:
         if event_id not in self.open:

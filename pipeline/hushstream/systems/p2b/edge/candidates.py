@@ -1,8 +1,8 @@
-"""Which of a user's interactions goes into their slot: two candidates are kept, and public numbers choose.
+"""Chooses which of a user's interactions goes into their slot: it keeps two candidates, and a coin picks one of them.
 
-Where clicks are rare most slots would say only that nothing was clicked. With public probability h (`click_chance`) the
-slot holds the first interaction of T that was clicked, else one drawn uniformly of those that were not. The choice
-follows this user's interactions and coins alone, and stays inside the padded slot.
+If clicks are rare, most slots would only say that nothing was clicked. So with the public probability h
+(`click_chance`) the slot holds the first clicked one of T interactions, else one drawn uniformly from the unclicked
+ones. The choice depends on this user's interactions and coins alone, and stays inside the padded slot.
 
 A click is a reward above 0.
 """
@@ -20,12 +20,12 @@ _WORD = 1 << 64
 
 
 def click_chance(click_rate: float) -> float | None:
-    """h for a declared, public click rate; None where one interaction is drawn uniformly of all T.
+    """h for a declared, public click rate; None if one interaction is drawn uniformly from all T.
 
-    Up to .1: .8; up to .3: .5; above, clicks are frequent enough to be drawn.
+    h is .8 for a rate up to .1, and .5 for a rate up to .3. Above, clicks are frequent enough for a uniform draw.
 
     Raises:
-        ContributionError: not a rate from 0 to 1.
+        ContributionError: the rate is not from 0 to 1.
     """
     if not 0 <= click_rate <= 1:
         raise ContributionError(f"expected a click rate from 0 to 1, got {click_rate!r}")
@@ -36,12 +36,12 @@ def click_chance(click_rate: float) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Candidates(Generic[T]):
-    """What may go into one slot.
+    """The interactions that may go into one slot.
 
     Attributes:
-        clicked: the first clicked interaction; None without one, and where h is None.
-        drawn: one drawn uniformly of those without a click; of all where h is None.
-        count: of how many ``drawn`` was drawn.
+        clicked: the first clicked interaction; None if there is none, or if h is None.
+        drawn: an interaction drawn uniformly from those without a click; from all if h is None.
+        count: from how many interactions ``drawn`` was drawn.
     """
 
     clicked: T | None = None
@@ -49,12 +49,12 @@ class Candidates(Generic[T]):
     count: int = 0
 
     def observe(self, interaction: T, clicked: bool, chance: float | None, word: int) -> Candidates[T]:
-        """With one more interaction, whose reward is settled.
+        """The candidates after one more interaction, whose wait for a reward is over.
 
         Args:
-            interaction: what the slot would hold.
+            interaction: the interaction.
             clicked: whether its reward is above 0.
-            chance: h, as `click_chance` gives it.
+            chance: h, see `click_chance`.
             word: uniform below 2^64, this user's coin for this interaction.
         """
         if clicked and chance is not None:
@@ -65,7 +65,7 @@ class Candidates(Generic[T]):
         return Candidates(self.clicked, drawn, count)
 
     def chosen(self, chance: float | None, word: int) -> T | None:
-        """What the slot holds; None (null) where nothing was settled.
+        """The interaction that the slot holds; None (null) if there is no candidate.
 
         Args:
             chance: h.

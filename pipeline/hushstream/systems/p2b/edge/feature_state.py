@@ -1,4 +1,4 @@
-"""What the next decision of a user follows from where features are declared."""
+"""The state from which the next decision of a user follows, if features are declared."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from hushstream.learners.sparse import OwnSteps, SparseModel
 
 
 class FeatureState(NamedTuple):
-    """A shared model, and what one user learned alone upon it; None for the model as it is shared.
+    """A shared model, and the steps that one user learned alone since they started from it.
 
     Attributes:
-        model: the shared one.
-        own: what the user learned.
-        entries: (K,) int32, the catalogue versions at which the items entered that the model's rows stand for; None
-            where items have no names. It changes with the model's rows.
-        late: (K,) bool, rows whose items entered when the model knew others: it began them from those, and leans on
-            them as long as the item is there; None where items have no names. It changes with the model's rows.
+        model: the shared model.
+        own: what the user learned; None in the state of the shared model itself.
+        entries: (K,) int32, for each row of the model the catalogue version at which the row's item entered; None if
+            items have no names. It changes with the model's rows.
+        late: (K,) bool, whether the row's item entered when the model already knew other items. Such a row began from
+            these items, and later models mix them in as long as the item is there (`new_items`). None if items have no
+            names. It changes with the model's rows.
     """
 
     model: SparseModel
@@ -29,10 +30,11 @@ class FeatureState(NamedTuple):
 
 
 class DatedSteps(OwnSteps):
-    """What one user learned alone, as of a version of the catalogue.
+    """The steps that one user learned alone, under a version of the catalogue.
 
     Attributes:
-        catalogue: up to which version steps were dropped whose items have left their rows; 0 where items have no names.
+        catalogue: the version up to which steps are dropped if their items have left their rows; 0 if items have no
+            names.
     """
 
     __slots__ = ("catalogue",)

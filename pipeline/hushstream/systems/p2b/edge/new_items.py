@@ -32,15 +32,15 @@ from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
 Float64 = NDArray[np.float64]
 
 _LEAST = 1e-9
-"""Variances below are taken as this."""
+"""The smallest variance: smaller ones are replaced by it."""
 
 
 class Neighbours(NamedTuple):
-    """What known items say of each cell of a new one.
+    """The prior of each cell of a new item, from known items.
 
     Attributes:
-        means: (P,) by likeness.
-        variances: (P,) their own by likeness, and the spread of their means.
+        means: (P,) the means of the known items, weighed by likeness.
+        variances: (P,) the variances of the known items, weighed by likeness, plus the variance between their means.
     """
 
     means: Float64
@@ -48,12 +48,12 @@ class Neighbours(NamedTuple):
 
 
 def neighbours(model: SparseModel, others: NDArray[np.intp], weights: Float64) -> Neighbours:
-    """What some rows of a model say together.
+    """Combine some rows of a model into a prior.
 
     Args:
         model: of K arms and P cells.
         others: (n,) rows, at least one.
-        weights: (n,) of them; they sum to 1.
+        weights: (n,) the weight of each row; they sum to 1.
     """
     means, variances = _columns(model, others)
     mean = means @ weights
@@ -61,18 +61,18 @@ def neighbours(model: SparseModel, others: NDArray[np.intp], weights: Float64) -
 
 
 def begin(model: SparseModel, row: int, start: Neighbours) -> None:
-    """Let a row of a model say what its neighbours say."""
+    """Set a row of a model to the means and variances of a prior."""
     model.table[:, row], model.table[:, model.arms + row] = start
 
 
 def lean(model: SparseModel, layout: FeatureLayout, row: int, others: NDArray[np.intp], weights: Float64) -> None:
-    """Put what its neighbours say in the place of the prior that a row was released with.
+    """Replace the prior that a row was released with by the prior from its neighbours; see the module.
 
     Args:
         model: as released; the row changes.
-        layout: of its cells.
-        row: of an item that entered late.
-        others: (n,) rows of items that did not, at least one.
+        layout: the layout of the model's cells.
+        row: the row of an item that entered late.
+        others: (n,) rows of items that did not enter late, at least one.
         weights: (n,) likeness to the row's item; they sum to 1.
     """
     own = np.zeros(len(model.table))
@@ -83,11 +83,11 @@ def lean(model: SparseModel, layout: FeatureLayout, row: int, others: NDArray[np
     middle[0] = means[0].mean()
     spread = np.maximum(variance[:, 0] - own, _LEAST)
     prior = _prior(layout, means - middle[:, None], np.maximum(variances - own[:, None], _LEAST), spread)
-    said = np.maximum(1.0 / spread - 1.0 / prior, 0.0)
-    weighed = np.where(said > 0.0, mean[:, 0] / spread - middle / prior, 0.0)
+    precision = np.maximum(1.0 / spread - 1.0 / prior, 0.0)
+    weighted = np.where(precision > 0.0, mean[:, 0] / spread - middle / prior, 0.0)
     before = np.maximum(start.variances - own, _LEAST)
-    after = 1.0 / (1.0 / before + said)
-    begin(model, row, Neighbours(after * (start.means / before + weighed), after + own))
+    after = 1.0 / (1.0 / before + precision)
+    begin(model, row, Neighbours(after * (start.means / before + weighted), after + own))
 
 
 def _prior(layout: FeatureLayout, apart: Float64, variances: Float64, spread: Float64) -> Float64:

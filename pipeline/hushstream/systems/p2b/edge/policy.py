@@ -1,6 +1,6 @@
-"""What an `EdgeAgent` chooses and learns with: a kernel, the shared models by track, and the encoder.
+"""The policies with which an `EdgeAgent` chooses and learns: a kernel, the shared models by track, and the encoder.
 
-One object serves all agents of a process; a user's own knowledge is a state that the kernel is given.
+One policy serves all agents of a process. What a user learned alone is a state, which is passed to the policy.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COLD = "cold"
 """The track without a shared model."""
 
 UNSCORED = -1
-"""In place of the best arm of a context, where `SharedPolicy.choose` must say."""
+"""In place of the best arm of a context: `SharedPolicy.choose` must choose."""
 
 _ROW = struct.Struct("<I")
 
@@ -45,7 +45,7 @@ class SharedPolicy(Protocol):
 
     @property
     def context_type(self) -> type[np.generic]:
-        """Of an entry of a context."""
+        """The type of an entry of a context."""
 
     def shared(self, track: str) -> SharedModel[Any]:
         """The newest model of a track."""
@@ -54,13 +54,13 @@ class SharedPolicy(Protocol):
         """Make a published model the newest of its track; the arrays are those of its `PublishedModel`."""
 
     def begin(self, track: str) -> tuple[int, Any]:
-        """A new user's own state upon the newest model of their track, and that model's version."""
+        """The version of the newest model of a track, and the state of a new user who starts from it."""
 
     def end(self, track: str, version: int) -> None:
-        """A user's own state is given up; ``version`` is what `begin` gave."""
+        """Note that a user's own state is deleted; ``version`` is what `begin` gave."""
 
     def kept(self, context: NDArray[Any]) -> NDArray[Any]:
-        """What a decision keeps of its context (d,) until it is learned from: no view of it."""
+        """The copy of a context (d,) that a decision keeps until it is learned from."""
 
     def choose(
         self,
@@ -72,19 +72,19 @@ class SharedPolicy(Protocol):
         """Arm and number of tied arms; ``pick(n)`` settles a tie among n arms."""
 
     def best(self, states: Sequence[Any], contexts: NDArray[Any]) -> Sequence[int]:
-        """For each of n states and its context of (n, d) the arm that `choose` would give, by scores of the same bits.
+        """For each of n states and its context of (n, d), the arm that `choose` would give, from scores of equal bits.
 
-        Where arms are tied, and where it is no cheaper to look at many contexts together: `UNSCORED`.
+        It is `UNSCORED` if arms are tied, or if scoring many contexts together saves nothing.
         """
 
     def scores(self, state: Any, context: NDArray[Any]) -> NDArray[np.floating]:
-        """The score of every arm, (K,), by which `choose` chooses; good until the next call of the policy."""
+        """(K,) the score of every arm, by which `choose` chooses; valid until the next call of the policy."""
 
     def learned(self, state: Any, context: NDArray[Any], arm: int, reward: float) -> Any:
         """A user's own state with one interaction folded in; it may be the same object, which has changed."""
 
     def prepare(self, contexts: NDArray[Any]) -> None:
-        """Contexts (n, d) that are scored next, so that what many share is done for all of them; changes no result."""
+        """Prepare for contexts (n, d) that are scored next: does their common work at once, and changes no result."""
 
     def content(self, context: NDArray[Any], arm: int, level: int) -> bytes:
         """The content of a slot that holds this interaction."""
@@ -93,10 +93,10 @@ class SharedPolicy(Protocol):
         """The content of a slot that holds nothing."""
 
     def dump_own(self, state: Any) -> bytes:
-        """What a user learned alone, without the model that they started from."""
+        """The bytes of what a user learned alone, without the model that they started from."""
 
     def load_own(self, track: str, version: int, dumped: bytes) -> Any:
-        """The state that `dump_own` wrote, of a user who began on that version and is counted as its user."""
+        """The state that `dump_own` wrote, of a user who started from that version and is counted as its user."""
 
     def dump_models(self) -> list[dict[str, Any]]:
         """The shared models (`SharedModels.dump`)."""
@@ -106,7 +106,7 @@ class SharedPolicy(Protocol):
 
 
 class _OnCodes:
-    """What the policies have in common whose contexts are histograms and whose slots hold codes."""
+    """The common part of policies whose contexts are histograms and whose slots hold codes."""
 
     context_type: type[np.generic] = np.float32
     _encoder: Encoder
@@ -116,7 +116,7 @@ class _OnCodes:
         return self._models.newest(track)
 
     def end(self, track: str, version: int) -> None:
-        self._models.let_go(track, version)
+        self._models.drop(track, version)
 
     def prepare(self, contexts: NDArray[np.float32]) -> None:
         """See `SharedPolicy.prepare`: there is nothing to do beforehand."""
@@ -137,7 +137,7 @@ class _OnCodes:
 
 
 class LinUCBPolicy(_OnCodes):
-    """LinUCB on contexts as they are; the server learned on centroids (or, for public data, on raw contexts)."""
+    """LinUCB on contexts as they are; shared models were learned on centroids (of public data, on raw contexts)."""
 
     def __init__(
         self, encoder: Encoder, arms: int, dimension: int, alpha: float, ridge: float, tracks: tuple[str, ...]
@@ -155,33 +155,33 @@ class LinUCBPolicy(_OnCodes):
         gram, moment = arrays
         self._models.adopt(track, version, LinUCBModel(gram, moment).state())
 
-    def begin(self, track: str) -> tuple[int, LearnerState]:
-        model = self._models.hold(track)
+    def begin(self, track: str) -> tuple[int, UserState]:
+        model = self._models.retain(track)
         return model.version, OwnUpdates.none(model.state)
 
     def choose(
         self,
-        state: LearnerState,
+        state: UserState,
         context: NDArray[np.float32],
         eligible: NDArray[np.bool_] | None,
         pick: Callable[[int], int],
     ) -> tuple[int, int]:
-        return self._kernel.choose(_linucb(state), context, pick, eligible)
+        return self._kernel.choose(state, context, pick, eligible)
 
-    def best(self, states: Sequence[LearnerState], contexts: NDArray[np.float32]) -> Sequence[int]:
-        return self._kernel.best([_linucb(state) for state in states], contexts)
+    def best(self, states: Sequence[UserState], contexts: NDArray[np.float32]) -> Sequence[int]:
+        return self._kernel.best(states, contexts)
 
-    def scores(self, state: LearnerState, context: NDArray[np.float32]) -> NDArray[np.floating]:
-        return self._kernel.scores(_linucb(state), context)
+    def scores(self, state: UserState, context: NDArray[np.float32]) -> NDArray[np.floating]:
+        return self._kernel.scores(state, context)
 
-    def learned(self, state: LearnerState, context: NDArray[np.float32], arm: int, reward: float) -> LearnerState:
-        return self._kernel.learned(_linucb(state), context, arm, reward)
+    def learned(self, state: UserState, context: NDArray[np.float32], arm: int, reward: float) -> UserState:
+        return self._kernel.learned(state, context, arm, reward)
 
-    def dump_own(self, state: LearnerState) -> bytes:
-        return _linucb(state).dump()
+    def dump_own(self, state: UserState) -> bytes:
+        return state.dump()
 
-    def load_own(self, track: str, version: int, dumped: bytes) -> LearnerState:
-        return load_user_state(self._models.held(track, version), dumped)
+    def load_own(self, track: str, version: int, dumped: bytes) -> UserState:
+        return load_user_state(self._models.retained(track, version), dumped)
 
     def dump_models(self) -> list[dict[str, Any]]:
         return self._models.dump(LinUCBState.dump)
@@ -191,7 +191,7 @@ class LinUCBPolicy(_OnCodes):
 
 
 class OneHotPolicy(_OnCodes):
-    """LinUCB on one-hot codes: every context is encoded first, and a learner is a table."""
+    """LinUCB on one-hot codes: every context is encoded first, and a learner's state is a table."""
 
     def __init__(self, encoder: Encoder, arms: int, codes: int, alpha: float, ridge: float, tracks: tuple[str, ...]):
         """Start every track cold."""
@@ -208,42 +208,42 @@ class OneHotPolicy(_OnCodes):
         gram, moment = arrays
         self._models.adopt(track, version, OneHotModel(gram, moment).state(self._alpha))
 
-    def begin(self, track: str) -> tuple[int, LearnerState]:
-        model = self._models.hold(track)
+    def begin(self, track: str) -> tuple[int, OneHotState]:
+        model = self._models.retain(track)
         return model.version, model.state.fork()
 
     def choose(
         self,
-        state: LearnerState,
+        state: OneHotState,
         context: NDArray[np.float32],
         eligible: NDArray[np.bool_] | None,
         pick: Callable[[int], int],
     ) -> tuple[int, int]:
-        return self._kernel.choose(_onehot(state), self.encode(context), pick, eligible)
+        return self._kernel.choose(state, self.encode(context), pick, eligible)
 
-    def best(self, states: Sequence[LearnerState], contexts: NDArray[np.float32]) -> Sequence[int]:
+    def best(self, states: Sequence[OneHotState], contexts: NDArray[np.float32]) -> Sequence[int]:
         """See `SharedPolicy.best`: codes are found one by one, and a score is read from a table."""
         return [UNSCORED] * len(states)
 
-    def scores(self, state: LearnerState, context: NDArray[np.float32]) -> NDArray[np.floating]:
-        return self._kernel.scores(_onehot(state), self.encode(context))
+    def scores(self, state: OneHotState, context: NDArray[np.float32]) -> NDArray[np.floating]:
+        return self._kernel.scores(state, self.encode(context))
 
-    def learned(self, state: LearnerState, context: NDArray[np.float32], arm: int, reward: float) -> LearnerState:
-        self._kernel.learn(_onehot(state), self.encode(context), arm, reward)
+    def learned(self, state: OneHotState, context: NDArray[np.float32], arm: int, reward: float) -> OneHotState:
+        self._kernel.learn(state, self.encode(context), arm, reward)
         return state
 
-    def dump_own(self, state: LearnerState) -> bytes:
-        """See `SharedPolicy.dump_own`: of each code in which the user learned, the code and its row, (3, K)."""
-        own = _onehot(state).own
+    def dump_own(self, state: OneHotState) -> bytes:
+        """See `SharedPolicy.dump_own`: for each code in which the user learned, the code and its row, (3, K)."""
+        own = state.own
         return b"".join(_ROW.pack(code) + row.astype("<f8", copy=False).tobytes() for code, row in own.items())
 
-    def load_own(self, track: str, version: int, dumped: bytes) -> LearnerState:
+    def load_own(self, track: str, version: int, dumped: bytes) -> OneHotState:
         """See `SharedPolicy.load_own`.
 
         Raises:
             LearnerError: not such bytes.
         """
-        state = self._models.held(track, version).fork()
+        state = self._models.retained(track, version).fork()
         width = 8 * 3 * self.arms
         if len(dumped) % (_ROW.size + width):
             raise LearnerError(f"expected rows of {_ROW.size + width} bytes, got {len(dumped)} bytes")
@@ -260,13 +260,3 @@ class OneHotPolicy(_OnCodes):
 
     def restore_models(self, dumped: Iterable[Mapping[str, Any]]) -> None:
         self._models.restore(dumped, OneHotState.load)
-
-
-def _linucb(state: LearnerState) -> UserState:
-    assert isinstance(state, (LinUCBState, OwnUpdates))
-    return state
-
-
-def _onehot(state: LearnerState) -> OneHotState:
-    assert isinstance(state, OneHotState)
-    return state

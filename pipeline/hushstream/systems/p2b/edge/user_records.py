@@ -1,4 +1,4 @@
-"""One user of a learner in packed form: their whole state, or what stays of them when that is given up."""
+"""One user of a learner in packed form: their whole state, or their allowance if the state was deleted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.edge.terms import Allowance
 
 STATE, ALLOWANCE, FEATURE_STATE, RENEWED = b"\x01", b"\x02", b"\x03", b"\x04"
-"""The first byte of a packed user; behind the last one stands when slots are renewed, and then a packed user."""
+"""The first byte of a packed user. `RENEWED` is followed by when slots are renewed, and then by a packed user."""
 
 _RENEWAL = struct.Struct("<qq")
 _NO_RENEWAL = {"first": Allowance().first, "renews_ms": Allowance().renews_ms}
@@ -79,23 +79,23 @@ _ALLOWANCE = Form.of("a user's allowance", 1, record("Allowance", **_ALLOWED))
 
 
 def pack_agent(dumped: dict[str, Any]) -> bytes:
-    """Pack what `EdgeAgent.dump` gave."""
+    """Pack the values of `EdgeAgent.dump`."""
     form, tag = (_FEATURE_AGENT, FEATURE_STATE) if "candidates" in dumped else (_AGENT, STATE)
     renewal, rest = _parted(dumped)
     return renewal + tag + form.write(rest)
 
 
 def pack_allowance(allowance: Allowance) -> bytes:
-    """Pack what stays of a user."""
+    """Pack the allowance of a user whose state was deleted."""
     renewal, rest = _parted(allowance._asdict())
     return renewal + ALLOWANCE + _ALLOWANCE.write(rest)
 
 
 def unpack_agent(value: bytes) -> dict[str, Any] | None:
-    """What `EdgeAgent.load` takes; None if only their allowance is left.
+    """The values that `EdgeAgent.load` takes; None if only the user's allowance is left.
 
     Raises:
-        HushstreamError: other or damaged bytes.
+        HushstreamError: the bytes are others, or damaged.
     """
     renewal, value = _joined(value)
     form = {STATE: _AGENT, FEATURE_STATE: _FEATURE_AGENT}.get(value[:1])
@@ -103,17 +103,20 @@ def unpack_agent(value: bytes) -> dict[str, Any] | None:
 
 
 def unpack_allowance(value: bytes) -> Allowance:
-    """What stays of a user.
+    """The allowance of a user whose state was deleted.
 
     Raises:
-        HushstreamError: other or damaged bytes.
+        HushstreamError: the bytes are others, or damaged.
     """
     renewal, value = _joined(value)
     return Allowance(**_ALLOWANCE.read(value[1:]), **renewal)
 
 
 def _parted(dumped: dict[str, Any]) -> tuple[bytes, dict[str, Any]]:
-    """When slots are renewed, as it stands before a packed user, and all else; users without renewal have nothing."""
+    """Split the values into the packed prefix that says when slots are renewed, and all others.
+
+    The prefix is empty for users without renewal.
+    """
     renewal = {name: dumped[name] for name in _NO_RENEWAL}
     rest = {name: value for name, value in dumped.items() if name not in renewal}
     return b"" if renewal == _NO_RENEWAL else RENEWED + _RENEWAL.pack(*renewal.values()), rest

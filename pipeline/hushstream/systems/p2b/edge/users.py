@@ -1,4 +1,4 @@
-"""The users of a learner partition: the warm ones in memory, the cold ones as bytes in a store.
+"""The users of a learner partition: warm users in memory, spilled users as bytes in a store.
 
 Which users are warm changes no decision: a user is spilled as the bytes of their whole state and restored from these
 bytes, so their next decision is the same. Only log time decides when something expires.
@@ -24,13 +24,14 @@ from hushstream.systems.p2b.edge.terms import Allowance, EdgeTerms, Slot
 from hushstream.systems.p2b.edge.user_records import pack_agent, pack_allowance, unpack_agent, unpack_allowance
 
 _AT_ONCE = 1024
-"""Spilled users that are read before what stays of them is written."""
+"""Number of spilled users that are read before their allowances are written."""
 
 _PORTION_USERS = 64
-"""Users that are packed in one go: about a millisecond."""
+"""Number of users that are packed at once: about a millisecond."""
 
 _MET_AT_ONCE = 16
-"""Users who changed during a cut and are given to the store in one go: their packed states take memory until then."""
+"""Number of users who changed during a cut and are given to the store at once; until then their packed states take
+memory."""
 
 
 class _AsCut(NamedTuple):
@@ -42,46 +43,50 @@ class _AsCut(NamedTuple):
 
 
 class UsersCut:
-    """The users of a partition as they were at one moment, on their way into a snapshot.
+    """The users of a partition as they were at one moment, while they are written into a snapshot.
 
-    Each is looked at in turn, or before they change (`meet`) if that comes first.
+    `write` packs them one after the other. A user who is about to change before that is packed first (`meet`):
+    otherwise the snapshot would hold a later state.
 
     Attributes:
-        waiting: those whose decisions wait for feedback.
-        kept: names and packed states that the store could not take: they belong into the snapshot itself.
+        waiting: the users whose decisions wait for feedback.
+        kept: names and packed states that the store had no room for; they go into the snapshot itself.
     """
 
     def __init__(self, users: Users, warm: Mapping[str, EdgeAgent]) -> None:
         """Begin with the ``warm`` users, a copy, before any of them changes; see `Users.cut`."""
         self._users = users
-        self._turns = iter(warm.items())
+        self._remaining = iter(warm.items())
         self._met: dict[EdgeAgent, _AsCut] = {}
         self._unwritten: list[tuple[str, EdgeAgent]] = []
-        self._takes = users.store.durable
-        """Whether the store may take those who are met; once it had no room, it is asked at their turns alone."""
+        self._store_has_room = users.store.durable
+        """Whether users who are met go to the store at once; after it had no room, only `write` asks it again."""
         self.waiting: list[str] = []
         self.kept: list[tuple[str, bytes]] = []
 
     def meet(self, agent: EdgeAgent, user: str | None = None) -> None:
-        """Keep an agent as it is, if it was not met since the cut: in the store soon, if it is said whose it is."""
+        """Keep an agent as it is now, unless that was done since the cut.
+
+        If ``user`` says whose agent it is, its packed state goes to the store soon, and takes no memory any longer.
+        """
         if agent in self._met:
             return
         found = self._met[agent] = self._as_is(agent)
-        if user is not None and found.value is not None and self._takes:
+        if user is not None and found.value is not None and self._store_has_room:
             self._unwritten.append((user, agent))
             if len(self._unwritten) >= _MET_AT_ONCE:
                 self._write_met()
 
     def _write_met(self) -> None:
         met, self._unwritten = self._unwritten, []
-        self._takes = self._users.store.complete([self._stored(user, self._met[agent]) for user, agent in met])
-        if self._takes:
+        self._store_has_room = self._users.store.complete([self._stored(user, self._met[agent]) for user, agent in met])
+        if self._store_has_room:
             for _, agent in met:
                 self._met[agent] = self._met[agent]._replace(value=None)
 
     def write(self) -> Iterator[None]:
-        """Give the store everybody whose state it does not have, some at each step."""
-        while portion := list(islice(self._turns, _PORTION_USERS)):
+        """Give the store all states that it does not have, some users at each step."""
+        while portion := list(islice(self._remaining, _PORTION_USERS)):
             unmet = []
             given = []
             for user, agent in portion:
@@ -123,9 +128,9 @@ class Users:
         Args:
             terms: of every agent.
             key: the edge key; users' keys and the store's keys come from it.
-            store: where cold users lie.
-            limit: users in memory, about; None keeps all there. Those with decisions that wait for feedback
-                stay in memory and may be more.
+            store: holds the spilled users.
+            limit: about how many users are in memory; None keeps all there. Users with decisions that wait for feedback
+                stay in memory, and may be more.
         """
         self._terms = terms
         self._key = key
@@ -136,29 +141,29 @@ class Users:
         self._old: dict[str, EdgeAgent] = {}
         self._leaving: dict[str, EdgeAgent] = {}
         self._grown = 0
-        """How large the young generation was after the last fold."""
+        """The size of the young generation after the last fold."""
         self._tracks = limit is not None or self.store.durable
         self._changed: set[EdgeAgent] = set()
-        """Who differs from what the store has of them; followed only where something is ever spilled."""
+        """The agents that differ from their bytes in the store; only kept if anything is ever spilled."""
         self._owed: dict[bytes, StoredUser] = {}
-        """What stays of users, for which the store had no room."""
+        """The allowances of users for which the store had no room."""
         self._cut: UsersCut | None = None
         self._named: tuple[str, bytes] = ("", self._key.digest("user-at-rest", b""))
-        """Who was named last: whoever is not found is begun next."""
+        """The user whose key was computed last: a user who is not found is begun next, under the same key."""
 
     def __len__(self) -> int:
-        """How many are in memory."""
+        """How many users are in memory."""
         return len(self._young) + len(self._old) + len(self._leaving)
 
     def __getitem__(self, user: str) -> EdgeAgent:
-        """A user who is known."""
+        """The agent of a user who has one."""
         agent = self.get(user)
         if agent is None:
             raise KeyError
         return agent
 
     def get(self, user: str) -> EdgeAgent | None:
-        """A user's agent, brought into memory; None for a user without one. Whoever asks may change it."""
+        """A user's agent, brought into memory; None for a user without one. The caller may change it."""
         agent = self._young.get(user)
         if agent is None:
             agent = self._old.pop(user, None) or self._leaving.pop(user, None) or self._load(user)
@@ -169,43 +174,43 @@ class Users:
         return agent
 
     def peek(self, user: str) -> EdgeAgent | None:
-        """A user's agent if they are in memory, to be looked at and not changed; they are no more recent by it."""
+        """A user's agent if it is in memory, not to be changed by the caller; the user does not become more recent."""
         return self._young.get(user) or self._old.get(user) or self._leaving.get(user)
 
     def touch(self, agent: EdgeAgent, user: str | None = None) -> None:
-        """To be called before an agent changes that `get` did not give just now; with whose it is, if that is known."""
+        """Call this before an agent changes, unless `get` has just returned it; ``user`` is whose it is, if known."""
         if self._cut is not None:
             self._cut.meet(agent, user)
         if self._tracks:
             self._changed.add(agent)
 
     def begin(self, user: str, track: str) -> EdgeAgent:
-        """A new agent; it goes on with what an earlier one of this user has spent."""
+        """A new agent of a user, which continues from the allowance that an earlier agent of them has spent."""
         key = self.name(user)
         value = self._spilled(key)
         spent = None if value is None else unpack_allowance(value)
         agent = EdgeAgent(self._terms, self.user_key(user), track, spent)
-        # The agent holds it from now on: what had no room in the store would hide the state that is put there later.
+        # The agent holds the allowance from now on. One that waits for the store would hide a state put there later.
         self._owed.pop(key, None)
         self.adopt(user, agent)
         return agent
 
-    def give_up(self, user: str) -> EdgeAgent | None:
-        """Drop a user's state and keep what they have spent; None when they have no state."""
+    def delete_state(self, user: str) -> EdgeAgent | None:
+        """Delete a user's state and keep their allowance; None if the user has no state."""
         agent = self.get(user)
         if agent is None:
             return None
-        agent.give_up()
+        agent.delete_state()
         self._keep([StoredUser(self.name(user), NEVER_MS, pack_allowance(agent.allowance()))])
         del self._young[user]
         self._changed.discard(agent)
         return agent
 
     def take_owed(self, user: str) -> Slot:
-        """The oldest slot that a user owes whose state was given up; its content is null.
+        """The oldest slot that a user owes whose state was deleted; its content is null.
 
         Raises:
-            HushstreamError: they owe none.
+            HushstreamError: the user owes none.
         """
         key = self.name(user)
         value = self._spilled(key)
@@ -226,15 +231,15 @@ class Users:
         return self._named[1]
 
     def is_new(self, agent: EdgeAgent) -> bool:
-        """Whether the store does not have a warm user's state, as far as it is durable."""
+        """Whether no durable store has the present state of a warm user."""
         return not self.store.durable or agent in self._changed
 
     def wrote(self, agents: Iterable[EdgeAgent]) -> None:
-        """Note that the store has these as they are."""
+        """Note that the store has the present states of these agents."""
         self._changed.difference_update(agents)
 
     def warm(self) -> Iterator[tuple[str, EdgeAgent]]:
-        """Those in memory: the longest unmet first, as far as that is known."""
+        """The users in memory, by generation: those without events for the longest time come first."""
         yield from self._leaving.items()
         yield from self._old.items()
         yield from self._young.items()
@@ -243,17 +248,20 @@ class Users:
         """The agents in memory."""
         return (agent for _, agent in self.warm())
 
-    def rest(self) -> None:
-        """Put users to rest if there are too many in memory; changes nothing that can be decided."""
+    def spill_surplus(self) -> None:
+        """Spill users if too many are in memory; this changes no decision."""
         if self._half is None:
             return
-        self._put_to_rest(max(0, len(self._young) - self._grown) + _PORTION_USERS)
-        if len(self._young) >= self._half + self._waiting and self._put_to_rest(len(self._leaving)):
+        self._spill_leaving(max(0, len(self._young) - self._grown) + _PORTION_USERS)
+        if len(self._young) >= self._half + self._waiting and self._spill_leaving(len(self._leaving)):
             self._leaving, self._old, self._young, self._waiting = self._old, self._young, {}, 0
         self._grown = len(self._young)
 
-    def _put_to_rest(self, count: int) -> bool:
-        """Let so many go of those who leave, or keep them warm if they wait for feedback; False without room."""
+    def _spill_leaving(self, count: int) -> bool:
+        """Spill ``count`` users of the leaving generation; those who wait for feedback stay warm.
+
+        Returns False if the store has no room.
+        """
         users = dict(islice(self._leaving.items(), count))
         if not users:
             return True
@@ -263,19 +271,19 @@ class Users:
         for user in users:
             del self._leaving[user]
         self._young.update(waiting)
-        # Going through them again pays only when as many others have come.
+        # Trying them again is worth it only after as many other users have come.
         self._waiting += len(waiting)
         return True
 
     def cut(self) -> UsersCut:
-        """Begin to write everybody as they are now, for a snapshot; `end_cut` ends it, also where it is given up."""
+        """Begin to write all users as they are now, for a snapshot; call `end_cut` at its end, also if it fails."""
         self._keep([])
         self.store.cut()
         self._cut = UsersCut(self, self._leaving | self._old | self._young)
         return self._cut
 
     def end_cut(self, cut: UsersCut) -> None:
-        """Nobody is packed for this cut any more."""
+        """End a cut: no user is packed for it any more."""
         if self._cut is cut:
             self._cut = None
 
@@ -285,11 +293,11 @@ class Users:
         self.touch(agent, user)
 
     def expire(self, before_ms: int) -> int:
-        """Give up the state of everybody last seen before a log time; returns how many that were."""
+        """Delete the states of all users last seen before a log time; returns their number."""
         gone = [user for user, agent in self.warm() if agent.seen_ms < before_ms]
         for user in gone:
-            self.give_up(user)
-        # Of a warm user the store may have an older state.
+            self.delete_state(user)
+        # The store may have an older state of a warm user, which must not be expired.
         warm = {self.name(user) for user, _ in self.warm()}
         number = len(gone)
         spilled = self.store.unseen_since(before_ms)
@@ -300,12 +308,12 @@ class Users:
         return number
 
     def dump(self) -> list[StoredUser]:
-        """Everybody spilled to a store that is not durable."""
+        """The users spilled to a store that is not durable, and allowances that the store had no room for."""
         spilled = self.store.all() if isinstance(self.store, MemoryUserStore) else []
         return [*spilled, *self._owed.values()]
 
     def owe(self, users: Iterable[StoredUser]) -> None:
-        """Take in what stays of users, for a store that had no room when a snapshot was taken."""
+        """Take over allowances from a snapshot, which the store had no room for when the snapshot was taken."""
         self._owed.update((user.key, user) for user in users)
 
     def _keep(self, users: Sequence[StoredUser]) -> bool:
@@ -354,22 +362,23 @@ _TIDY_EVERY = 256
 class Deadlines:
     """A queue of (deadline, agent, event id); deadlines are added in order, as log time never goes back.
 
-    Most decisions are rewarded long before their deadline. Their entries are dropped by a look at the next two for
-    every one that was added, round and round, so that the queue follows what waits (about three times as much where
-    every wait is as long) and not what was decided within the wait; and no decision pays for the whole queue at once.
+    Most decisions are rewarded long before their deadline. For every entry that is added, the next two entries are
+    looked at, round and round, and dropped if their decisions wait no more. So the queue's length follows the number of
+    waiting decisions (about three times as many, if all waits are equally long), and not the number of all decisions
+    within the wait. And no single decision pays for the whole queue.
     """
 
     __slots__ = ("_added", "_ahead", "_seen")
 
     def __init__(self, waiting: Iterable[tuple[int, EdgeAgent, str]] = ()) -> None:
-        """Begin with what waits already, in the order of its deadlines."""
+        """Begin with the decisions that wait already, in the order of their deadlines."""
         self._ahead = deque(waiting)
-        """Not looked at yet in this round; later than all of ``_seen``."""
+        """Entries that were not looked at yet in this round; their deadlines are later than all in ``_seen``."""
         self._seen: deque[tuple[int, EdgeAgent, str]] = deque()
         self._added = 0
 
     def __len__(self) -> int:
-        """Entries held, with some that were resolved meanwhile."""
+        """Number of entries; some of their decisions may be resolved meanwhile."""
         return len(self._seen) + len(self._ahead)
 
     def add(self, deadline_ms: int, agent: EdgeAgent, event_id: str) -> None:
@@ -382,14 +391,14 @@ class Deadlines:
                 self._tidy(2 * _TIDY_EVERY)
 
     def passed(self, now_ms: int) -> Iterator[tuple[EdgeAgent, str]]:
-        """Take what still waits at ``now_ms`` though its deadline is not later."""
+        """Take the decisions that still wait although their deadline is at or before ``now_ms``."""
         while (entries := self._seen or self._ahead) and entries[0][0] <= now_ms:
             entry = entries.popleft()
             if _waits(*entry):
                 yield entry[1], entry[2]
 
     def _tidy(self, count: int) -> None:
-        """Look at the next ``count`` entries of at least as many, and begin a new round after the last."""
+        """Look at the next ``count`` entries (there are at least as many), and begin a new round after the last one."""
         for _ in range(count):
             if not self._ahead:
                 self._ahead, self._seen = self._seen, self._ahead
@@ -399,6 +408,6 @@ class Deadlines:
 
 
 def _waits(deadline_ms: int, agent: EdgeAgent, event_id: str) -> bool:
-    """Whether this very decision waits: an event id that was forgotten may have been decided a second time."""
+    """Whether this very decision still waits: an event id that was forgotten may have been decided a second time."""
     decision = agent.open.get(event_id)
     return decision is not None and decision.deadline_ms == deadline_ms

@@ -1,1 +1,1 @@
-"""What a configuration of P2B sums, promises and costs, and a deployment that keeps to it."""
+"""What a configuration of P2B sums, promises and costs; and the deployment object that all roles use."""

@@ -37,12 +37,12 @@ from hushstream.systems.p2b.model_file import ExportedModel
 from hushstream.systems.p2b.shuffler.windows import WindowRules
 
 TRACKS: tuple[Literal["private", "nonprivate"], ...] = ("private", "nonprivate")
-"""Model tracks, by partition of crowds and models. The second one exists in replays of public datasets alone."""
+"""Model tracks, by partition of crowds and models. Only replays of public datasets have the second one."""
 
 
 @dataclass(frozen=True, eq=False)
 class P2BSystem(Core[P2BConfig]):
-    """A configuration with what was fitted for it: what every role of the deployment works from."""
+    """A configuration with the encoder that was fitted for it: the object that all roles of the deployment use."""
 
     form: SlotForm
     sealing: Recipients | None = None
@@ -67,10 +67,10 @@ class P2BSystem(Core[P2BConfig]):
         Args:
             config: the configuration.
             lattice: the centroids.
-            sealing: the shuffler's public keys; given exactly where slots are sealed.
+            sealing: the shuffler's public keys; given if and only if slots are sealed.
             public_dataset: whether it is a replay of a public dataset.
-            non_private_arm: whether that replay has a model of exact interactions, too; by default it has.
-            start: what new users begin with.
+            non_private_arm: whether that replay also has a model of exact interactions; by default it has.
+            start: the exported model that new users begin with.
 
         Raises:
             ConfigurationError: the encoder, keys or start do not fit the configuration, a record would be too large,
@@ -93,13 +93,13 @@ class P2BSystem(Core[P2BConfig]):
         Args:
             config: the configuration.
             public_dataset: whether it is a replay of a public dataset.
-            start: what new users begin with.
-            sealing: the shuffler's public keys; given exactly where slots are sealed.
-            signing: the aggregator's; given exactly where devices take models.
+            start: the exported model that new users begin with.
+            sealing: the shuffler's public keys; given if and only if slots are sealed.
+            signing: the aggregator's public keys; given if and only if devices take models.
 
         Raises:
             ConfigurationError: keys do not fit the configuration, a record would be too large, the budget pays for
-                nothing, or the start is of others.
+                nothing, or the start is a model of other features or items.
         """
         if config.devices and start is not None:
             raise ConfigurationError("start: expected none for kind edge, whose devices begin without a model, got one")
@@ -126,7 +126,7 @@ class P2BSystem(Core[P2BConfig]):
 
     @classmethod
     def fitted(cls, config: P2BConfig, sealing: Recipients | None = None, public_dataset: bool = False) -> P2BSystem:
-        """Fit the encoder on the public grid of contexts (needs scikit-learn) and join it; otherwise as `of`."""
+        """Fit the encoder on the public grid of contexts (needs scikit-learn), then make a deployment as `of` does."""
         from hushstream.systems.p2b.contribution.fitting import fit_grid
 
         context = config.context
@@ -151,29 +151,29 @@ class P2BSystem(Core[P2BConfig]):
 
     @property
     def encoder(self) -> Encoder:
-        """From contexts to codes, where there are codes."""
+        """The encoder, in a deployment of codes."""
         return self.coded.encoder
 
     @property
     def coded(self) -> CodesForm:
-        """The form of codes, for what knows no other."""
+        """The form of a deployment of codes, for callers that know no other form."""
         assert isinstance(self.form, CodesForm), "expected a deployment of codes"
         return self.form
 
     @property
     def linear(self) -> FeaturesForm:
-        """The form of declared features, for what knows no other."""
+        """The form of a deployment of declared features, for callers that know no other form."""
         assert isinstance(self.form, FeaturesForm), "expected a deployment of declared features"
         return self.form
 
     @property
     def codes(self) -> int:
-        """k, where there are codes."""
+        """k, in a deployment of codes."""
         return self.encoder.codes
 
     @property
     def track_count(self) -> int:
-        """Partitions of crowds and models: one, and one more where there is a non-private arm."""
+        """The number of partitions of crowds and models: one, and one more if there is a non-private arm."""
         return 2 if self.non_private_arm else 1
 
     @property
@@ -189,7 +189,7 @@ class P2BSystem(Core[P2BConfig]):
 
     @property
     def catalogue_rules(self) -> CatalogueRules | None:
-        """What the catalogue may hold, where items have names."""
+        """The rules of the catalogue; None if items have no names."""
         config = self.config
         if not config.named_items:
             return None
@@ -204,17 +204,17 @@ class P2BSystem(Core[P2BConfig]):
 
     @property
     def model_dimension(self) -> int:
-        """Dimension of the learner's features: d for centroids, k for one-hot codes."""
+        """The dimension of the learner's features: d for centroids, k for one-hot codes."""
         return self.coded.dimension
 
     @property
     def noise_epsilon(self) -> Fraction:
-        """Epsilon of the noise alone, so that with secret sampling a slot costs the configured epsilon."""
+        """The epsilon of the noise alone: with it and the secret sampling, a slot costs the configured epsilon."""
         return noise_epsilon(self.config.release.slot_epsilon, self.config.release.sampling)
 
     @property
     def threshold(self) -> int:
-        """The crowd's least size in the modes that have one."""
+        """The smallest crowd that is released, in the modes that have a threshold."""
         return resolve_threshold(self.config)
 
     @property
@@ -240,7 +240,7 @@ class P2BSystem(Core[P2BConfig]):
         )
 
     def edge_terms(self) -> EdgeTerms:
-        """What agents of this deployment agreed to, with a fresh policy."""
+        """The terms that agents of this deployment follow, with a fresh policy."""
         config, renewed = self.config, self.config.slot.renew_every_seconds
         return EdgeTerms(
             policy=self.policy(),
@@ -256,7 +256,7 @@ class P2BSystem(Core[P2BConfig]):
         )
 
     def lift_address(self, genesis_nonce: bytes, partition: int, epoch: int = 0) -> NoiseAddress:
-        """What names the noise of a learner partition's lift in one epoch."""
+        """The address of the noise of a learner partition's lift in one epoch."""
         lift, levels, answers = required_lift(self.config)
         by_answer = {"answers": answers} if answers else {}
         parameters = {"levels": levels, "decisions": lift.decisions_per_user, **by_answer}
@@ -264,12 +264,12 @@ class P2BSystem(Core[P2BConfig]):
 
     @property
     def start(self) -> ExportedModel | None:
-        """What new users begin with; None where they begin with nothing."""
+        """The exported model that new users begin with; None if they begin without a model."""
         return self.form.start
 
     @property
     def paid(self) -> Prices:
-        """What one person pays at most for all that its models are made of, in other deployments, too."""
+        """The most that one person pays for all slots behind its models, with those of other deployments."""
         own = self.promises.together
         return own if self.start is None else own + self.start.paid
 
@@ -290,12 +290,12 @@ class P2BSystem(Core[P2BConfig]):
 
 
 def reuse_after_ms(config: P2BConfig) -> int:
-    """How long (log time) after an item was retired nothing of it can be on its way any more.
+    """How long (log time) after an item was retired its row may get another item, because no slot of it can come.
 
-    Its last decision waits for a reward, then for its slot to settle. A slot names the period of log time in which its
-    content was fixed, and shufflers take those of the current and the previous one; what they took is in a window that
-    time closes, where it does. Where a window closes on a count alone it may stay open longer: then the version that a
-    slot names tells it from those of the row's next item.
+    The item's last decision waits for a reward, then for its slot to settle. A slot names the period of log time in
+    which its content was fixed, and shufflers take slots of the current and the previous period. If time closes
+    windows, the window of such a slot has then closed, too. A window that closes on a count alone may stay open longer:
+    then the catalogue version in a slot distinguishes it from slots of the row's next item.
     """
     slot, seconds = config.slot, config.release.window_seconds or 0.0
     wait = config.feedback.attribution_window_seconds + 2 * (slot.settle_seconds + slot.period_seconds)

@@ -1,16 +1,16 @@
-"""The two forms of a deployment: slots of codes, or slots of declared features. What differs between them is here.
+"""The two forms of a deployment, slots of codes and slots of declared features, with all that differs between them.
 
-A form is chosen once, by ``release.form``; roles ask it and never which one it is. What the configuration alone says
-is in `hushstream.systems.p2b.guarantee.summed`.
+A form is chosen once, by ``release.form``. Roles call its methods, and never ask which form it is. What follows from
+the configuration alone is in `hushstream.systems.p2b.guarantee.summed`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -44,11 +44,11 @@ from hushstream.systems.p2b.server.warm_start import WarmStart, cold_start
 
 
 class SlotForm(Protocol):
-    """What a slot holds, and what is made of many of them.
+    """What a slot holds, and what is made from many slots.
 
     Attributes:
         slot_record: the schema of a slot.
-        sealed_record: that of a sealed one.
+        sealed_record: the schema of a sealed slot.
     """
 
     slot_record: str
@@ -56,11 +56,11 @@ class SlotForm(Protocol):
 
     @property
     def start(self) -> ExportedModel | None:
-        """An exported model that new users begin with; None where they begin with nothing."""
+        """The exported model that new users begin with; None if they begin without a model."""
 
     @property
     def opener(self) -> type[Opener]:
-        """Opens sealed slots."""
+        """The class that opens sealed slots."""
 
     @property
     def crowd_record(self) -> str:
@@ -72,26 +72,23 @@ class SlotForm(Protocol):
 
     @property
     def parts(self) -> int:
-        """In how many parts sums and models leave; 1 where each is one record."""
+        """The number of parts in which sums and models leave; 1 if each is one record."""
 
     @property
     def content_bytes(self) -> int:
-        """Of every slot."""
+        """The size of every slot's content."""
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Of each of the two arrays of sums."""
+        """The shape of each of the two arrays of sums."""
 
     @property
     def fitted(self) -> bytes:
         """The part of the deployment's digest that identifies what was fitted."""
 
-    def require_content(self, content: bytes) -> None:
-        """Refuse invalid content of a slot, by the checks that are made before the window closes.
-
-        Raises:
-            BadSlot: the content is not valid.
-        """
+    @property
+    def require_content(self) -> Callable[[bytes], object]:
+        """Refuses invalid content of a slot (`BadSlot`), by the checks that are made before the window closes."""
 
     def rules(self, tracks: Sequence[str]) -> ContextRules:
         """The rules for contexts and feedback."""
@@ -101,11 +98,11 @@ class SlotForm(Protocol):
 
     @property
     def choice(self) -> SlotChoice:
-        """Which interaction a slot holds."""
+        """Chooses the interaction that a slot holds."""
 
     @property
     def domain(self) -> Mapping[str, Any]:
-        """What a crowd says of its sums."""
+        """The fields of a crowd that describe its sums."""
 
     @property
     def parameters(self) -> dict[str, int | str]:
@@ -118,8 +115,8 @@ class CodesForm:
 
     Attributes:
         config: of the deployment.
-        encoder: makes codes of contexts.
-        start: an exported model that new users begin with; None where they begin with nothing.
+        encoder: turns contexts into codes.
+        start: the exported model that new users begin with; None if they begin without a model.
     """
 
     config: P2BConfig
@@ -134,11 +131,11 @@ class CodesForm:
 
     @classmethod
     def of(cls, config: P2BConfig, lattice: NDArray[np.int64], start: ExportedModel | None = None) -> CodesForm:
-        """With an encoder's centroids, (k, d) in units of 2^-16.
+        """The form with an encoder's centroids, (k, d) in units of 2^-16.
 
         Raises:
-            ConfigurationError: the encoder does not fit the configuration, a record would be too large, or a start is
-                of other contexts or items.
+            ConfigurationError: the encoder does not fit the configuration, a record would be too large, or the start
+                is a model of other contexts or items.
         """
         encoder = Encoder(np.asarray(lattice, dtype=np.float64) / CENTROID_STEPS, config.context.digits)
         expected = (resolve_codes(config), config.context.dimension)
@@ -161,11 +158,14 @@ class CodesForm:
 
     @property
     def fitted(self) -> bytes:
-        """See `SlotForm.fitted`: the centroids, and what users begin with."""
+        """See `SlotForm.fitted`: the centroids, and the digest of the model that users begin with."""
         return self.encoder.lattice.astype("<i8").tobytes() + (b"" if self.start is None else self.start.digest)
 
-    def require_content(self, content: bytes) -> None:
-        unpack(content, *self.shape, self.config.release.levels)
+    @cached_property
+    def require_content(self) -> Callable[[bytes], object]:
+        """See `SlotForm.require_content`: content that cannot be read."""
+        codes, arms = self.shape
+        return partial(unpack, codes=codes, arms=arms, levels=self.config.release.levels)
 
     def rules(self, tracks: Sequence[str]) -> ContextRules:
         """See `SlotForm.rules`: contexts are histograms."""
@@ -181,7 +181,7 @@ class CodesForm:
 
     @property
     def dimension(self) -> int:
-        """Of the learner's features: d for centroids, k for one-hot codes."""
+        """The dimension of the learner's features: d for centroids, k for one-hot codes."""
         return self.encoder.codes if self.config.encoder.features == "onehot" else self.config.context.dimension
 
     def policy(self, cold: str, tracks: Sequence[str]) -> SharedPolicy:
@@ -195,7 +195,7 @@ class CodesForm:
         return policy
 
     def with_start(self, own: ModelSums) -> ModelSums:
-        """Sums of a model together with those that users began with."""
+        """Add the sums of the model that users began with to a model's own sums."""
         start = self.start
         if start is None:
             return own
@@ -226,7 +226,7 @@ class FeaturesForm:
 
     Attributes:
         config: of the deployment.
-        start: an exported model that new users begin with; None where they begin with nothing.
+        start: the exported model that new users begin with; None if they begin without a model.
     """
 
     config: P2BConfig
@@ -241,10 +241,10 @@ class FeaturesForm:
 
     @classmethod
     def of(cls, config: P2BConfig, start: ExportedModel | None = None) -> FeaturesForm:
-        """Of a configuration.
+        """The form of a configuration.
 
         Raises:
-            ConfigurationError: a record would be too large, or a start is of other features or items.
+            ConfigurationError: a record would be too large, or the start is a model of other features or items.
         """
         return cls(config, None if start is None else _start_of_features(start, config))
 
@@ -255,7 +255,7 @@ class FeaturesForm:
 
     @property
     def model_record(self) -> str:
-        """See `SlotForm`, and `crowd_record`; where a model leaves in parts, its record says what they join to."""
+        """See `SlotForm` and `crowd_record`; if a model leaves in parts, its record has the digest of the whole."""
         if self.parts > 1:
             return "LargeModel"
         return "ItemModel" if self.config.named_items else "FeatureModel"
@@ -267,17 +267,17 @@ class FeaturesForm:
 
     @cached_property
     def layout(self) -> FeatureLayout:
-        """What a slot holds, and how its units are divided."""
+        """The layout of a slot and of the sums, with the division of a slot's units."""
         return layout_of_slots(self.config)
 
     @cached_property
     def layout_digest(self) -> bytes:
-        """16 bytes that stand for the declared features and for how a slot's units are divided."""
+        """16 bytes that identify the declared features and the division of a slot's units."""
         return layout_digest(self.layout)
 
     @property
     def fitted(self) -> bytes:
-        """See `SlotForm.fitted`: the layout follows from the configuration, so it is what users begin with."""
+        """See `SlotForm.fitted`: only the model that users begin with; the layout follows from the configuration."""
         return b"" if self.start is None else self.start.digest
 
     @cached_property
@@ -291,7 +291,7 @@ class FeaturesForm:
         return (self.layout.arms, self.layout.cells)
 
     def require_content(self, content: bytes) -> None:
-        """See `SlotForm.require_content`: the length, which is public; what else is wrong counts as null."""
+        """See `SlotForm.require_content`: checks the length, which is public; other invalid content counts as null."""
         if len(content) != self.content_bytes:
             raise BadSlot(f"expected {self.content_bytes} bytes of slot content, got {len(content)}")
 
@@ -318,17 +318,17 @@ class FeaturesForm:
 
     @property
     def known(self) -> tuple[str, ...]:
-        """Ids of the items that are known beforehand, where items have names; none elsewhere."""
+        """The ids of the start's items, if items have names; else none."""
         return () if self.start is None or not self.config.named_items else tuple(map(str, self.start.items))
 
     @property
     def beginning(self) -> WarmStart:
-        """The start of users before any window; each call makes new arrays."""
+        """The model that users start from before any window; each call makes new arrays."""
         return self._cold if self.before is None else started(self.before.model, self._cold)
 
     @property
     def before(self) -> Known | None:
-        """What the exported model says of its items, where users begin with one."""
+        """The exported model as estimates of its items; None if users begin without a model."""
         start = self.start
         if start is None:
             return None
@@ -341,7 +341,7 @@ class FeaturesForm:
 
     @property
     def chance(self) -> float | None:
-        """h, with which a slot holds a clicked interaction; None where it is drawn whatever was clicked."""
+        """h, the probability that a slot prefers a clicked interaction; None if it is drawn whatever was clicked."""
         rate = self.config.click_rate
         return None if rate is None else click_chance(rate)
 
@@ -372,16 +372,16 @@ def require_form(start: ExportedModel, config: P2BConfig) -> None:
     """Refuse a start of another form.
 
     Raises:
-        ConfigurationError: it is of one.
+        ConfigurationError: the start has another form.
     """
     require(start.form == config.release.form, "start", f"a model of release.form: {config.release.form}", start.form)
 
 
 def _require_numbered(start: ExportedModel) -> None:
-    """Refuse a start whose items are not the first ones by number.
+    """Refuse a start whose items are not numbered 0, 1, 2, ...
 
     Raises:
-        ConfigurationError: they are others.
+        ConfigurationError: the start has other items.
     """
     expected = "a model of items numbered from 0, as items have no names here"
     require(start.items == tuple(range(len(start.items))), "start", expected, "one of other items")
@@ -413,10 +413,10 @@ def _start_of_features(start: ExportedModel, config: P2BConfig) -> ExportedFeatu
 
 
 def _start_of_codes(start: ExportedModel, config: P2BConfig, encoder: Encoder) -> ExportedCodes:
-    """A start that users of this deployment can begin with.
+    """Check that users of this deployment can begin with an exported model.
 
     Raises:
-        ConfigurationError: it was learned on something else, or of more items or other contexts.
+        ConfigurationError: the model was learned on other features or contexts, or has too many items.
     """
     require_form(start, config)
     assert isinstance(start, ExportedCodes), "that is its form"
@@ -435,12 +435,12 @@ def _start_of_codes(start: ExportedModel, config: P2BConfig, encoder: Encoder) -
 
 
 def layout_digest(layout: FeatureLayout) -> bytes:
-    """16 bytes that stand for a layout."""
-    said = {
+    """16 bytes that identify a layout."""
+    values = {
         "features": layout.schema.digest.hex(),
         "arms": layout.arms,
         "levels": layout.levels,
         "budgets": list(layout.budgets),
     }
-    plain = json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
+    plain = json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
     return hashlib.blake2b(plain, digest_size=16, person=b"hush-layout").digest()

@@ -1,8 +1,8 @@
-"""What a p2b configuration promises and what its releases cost: functions of the configuration alone.
+"""The promise of a p2b configuration and the prices of its releases: functions of the configuration alone.
 
-The slots of one user may meet in one window, under one draw of noise. What n of them cost together is therefore
-priced as one release to a group (n epsilon), never as n releases; a budget under zCDP or Renyi accounting converts
-that price, and so has room for fewer slots than one that adds epsilons.
+The slots of one user may be in one window, under one draw of noise. So n of them together are priced as one release
+with a group of n (n epsilon), never as n releases. A budget under zCDP or Renyi accounting converts that price, and so
+has room for fewer slots than a budget that adds epsilons.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from hushstream.systems.p2b.topics import TOPICS
 def expected_windows(config: P2BConfig) -> int:
     """How many windows of one shuffler partition the configuration expects.
 
-    Where time closes windows, too, how many come does not follow from the slots: then as many as `windows` says.
+    If time also closes windows, their number does not follow from the slots; then it is at least `windows`.
     """
     release, slots = config.release, config.expected_slots * config.slot.lifetime_slots
     filled = max(1, -(-slots // (release.window_slots * config.partitions.shuffler)))
@@ -53,7 +53,7 @@ def expected_windows(config: P2BConfig) -> int:
 
 @lru_cache(maxsize=64)
 def window_tree_of(config: P2BConfig) -> NegativeDigitTree | None:
-    """The counter over a partition's windows, or None; a function of the configuration alone."""
+    """The counter over a partition's windows, or None if each window has fresh noise."""
     release, expected = config.release, expected_windows(config)
     if release.mode != "slot-sums" or release.sums == "fresh":
         return None
@@ -98,7 +98,7 @@ def _faded_variance(config: P2BConfig, windows: int) -> float:
 
 
 def _fresh_variance(config: P2BConfig) -> float:
-    """Of the fresh noise in one sum of a window."""
+    """The variance of the fresh noise in one sum of a window."""
     epsilon = noise_epsilon(config.release.slot_epsilon, config.release.sampling)
     return laplace_variance(*laplace_scale(epsilon, summed_of(config).sums[1]))
 
@@ -110,14 +110,14 @@ def life_prices(config: P2BConfig, slots: int) -> Prices:
 
 @lru_cache(maxsize=64)
 def layout_of_slots(config: P2BConfig) -> FeatureLayout:
-    """What a slot of declared features holds, and how its units are divided; a function of the configuration alone."""
+    """The layout of a slot of declared features; it follows from the configuration alone."""
     release, schema = config.release, config.context.schema
     items = config.arms if config.expected_items is None else config.expected_items
     expected, fresh = expected_windows(config), window_tree_of(config) is None
     windows = (expected if fresh else 1) * config.partitions.shuffler
     slots = config.expected_slots * config.slot.lifetime_slots
     if config.set_half_life is not None:
-        # As many slots as their weighed sums are worth, and as many windows as have that noise.
+        # The effective number of slots of the weighed sums, and the number of windows that have as much noise.
         slots = max(1, round(slots * remembered(config, expected).share))
         windows = max(1, round(noise_variance(config, expected) / _fresh_variance(config)) if fresh else windows)
     divided = budgets(len(schema.table), items, release.slot_epsilon, slots, windows)
@@ -125,7 +125,11 @@ def layout_of_slots(config: P2BConfig) -> FeatureLayout:
 
 
 def release_guarantee(config: P2BConfig, public_dataset: bool = False) -> Guarantee:
-    """What a configuration promises, before anything is fitted or run; ``public_dataset`` for a replay of one.
+    """The guarantee of a configuration, before anything is fitted or run.
+
+    Args:
+        config: the configuration.
+        public_dataset: whether a public dataset is replayed.
 
     Raises:
         ConfigurationError: the budget pays for no slot.
@@ -139,7 +143,7 @@ def release_guarantee(config: P2BConfig, public_dataset: bool = False) -> Guaran
 
 
 def promises_of(config: P2BConfig, public_dataset: bool = False) -> Promises:
-    """What a configuration promises of one person, with the lift where one is released; as `release_guarantee`.
+    """The promises of a configuration to one person, with the lift if one is released; see `release_guarantee`.
 
     Raises:
         ConfigurationError: the budget cannot pay for one slot.
@@ -154,7 +158,7 @@ def _lift_of(config: P2BConfig) -> Guarantee | None:
 
 @lru_cache(maxsize=64)
 def priced(config: P2BConfig, public_dataset: bool = False) -> Priced:
-    """What slots promise and cost and, where one is released, what the lift does; as `promises_of`.
+    """The promises and prices of slots and, if one is released, of the lift; see `promises_of`.
 
     Raises:
         ConfigurationError: the budget cannot pay for one slot, or for the lift.
@@ -169,7 +173,7 @@ def lifetime_slots_of(config: P2BConfig) -> int:
     """How many slots a user sends in their life: as many as are planned, or as fit the budget.
 
     Raises:
-        ConfigurationError: not even one fits.
+        ConfigurationError: the budget cannot pay for one slot.
     """
     budget, planned = config.budget, config.slot.lifetime_slots
     if budget is None:
@@ -201,10 +205,10 @@ def slot_terms_of(config: P2BConfig) -> SpendingTerms:
 
 @lru_cache(maxsize=64)
 def lift_terms_of(config: P2BConfig) -> SpendingTerms:
-    """The price of the lift's releases of a partition, and their limit: one charge pays for all of them.
+    """The price of a partition's lift releases, and their limit: one charge pays for all of them.
 
     Raises:
-        ConfigurationError: it does not fit its share of the budget.
+        ConfigurationError: the price does not fit the lift's share of the budget.
     """
     counted = required_lift(config)
     price = lift_debit(*counted)
@@ -220,7 +224,7 @@ def lift_terms_of(config: P2BConfig) -> SpendingTerms:
 
 @lru_cache(maxsize=64)
 def budgets_of(config: P2BConfig) -> tuple[BudgetFacts, ...]:
-    """What the slots of a user may cost and, where there is a hold-out, what the lift may.
+    """The budget of the slots of a user and, if a lift is released, the budget of the lift.
 
     Raises:
         ConfigurationError: the budget cannot pay for one slot, or for the lift.
@@ -252,14 +256,14 @@ def _guarantee_for(config: P2BConfig, slots: int) -> Guarantee:
         lifetime=replace(found.lifetime, counted=False),
         not_protected=(
             *found.not_protected,
-            "whoever causes several events: each event is a user of its own (users.events), so a person's promise is "
-            "one event's, and n events of a person cost n times as much",
+            "whoever causes several events: each event is a user of its own (users.events), so the promise to a person "
+            "covers one event, and n events of a person cost n times as much",
         ),
     )
 
 
 def _life(promise: Guarantee, config: P2BConfig) -> Debit:
-    """What all slots of one user cost together."""
+    """The price of all slots of one user together."""
     unit = f"{promise.lifetime.units} slots of one user"
     return Debit("", summed_of(config).mechanism, promise.lifetime.cost, promise.relation, unit)
 

@@ -1,7 +1,7 @@
-"""What a deployment sums, codes or declared features, as far as the configuration alone says it.
+"""What a deployment sums, codes or declared features, as far as it follows from the configuration alone.
 
-Asked before anything is fitted: by promises and prices, by the check of a configuration, and by what is prepared for a
-deployment. What roles ask of a deployment that runs is in `hushstream.systems.p2b.guarantee.form`.
+This is needed before anything is fitted: for promises and prices, for the check of a configuration, and to prepare a
+deployment. What the roles of a running deployment need is in `hushstream.systems.p2b.guarantee.form`.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class Summed(Protocol):
 
     @property
     def mechanism(self) -> str:
-        """What makes the sums of a window, as journals and prices name it."""
+        """The name of the mechanism that makes the sums of a window, in journals and prices."""
 
     @property
     def crowds(self) -> tuple[str, Form]:
-        """What leaves the shuffler, in words, and in which form."""
+        """What leaves the shuffler, in words, and whether it is noised, sampled or clear."""
 
     @property
     def sums(self) -> tuple[int, int]:
@@ -61,11 +61,11 @@ class Summed(Protocol):
 
     @property
     def parts(self) -> int:
-        """In how many parts sums and models leave; 1 where each fits a record."""
+        """The number of parts in which sums and models leave; 1 if each fits into a record."""
 
     @property
     def resolved(self) -> Mapping[str, str | float]:
-        """What follows from the configuration and is printed with it."""
+        """Values that follow from the configuration and are printed with it."""
 
     def guarantee(self, slots: int, tree_levels: int) -> Guarantee:
         """The guarantee for ``slots`` slots of one user.
@@ -76,7 +76,7 @@ class Summed(Protocol):
         """
 
     def check(self) -> None:
-        """Refuse what could never be published, before anything runs.
+        """Refuse a configuration whose records could never be published, before anything runs.
 
         Raises:
             ConfigurationError: a record would be too large, or there are more codes than contexts.
@@ -85,7 +85,7 @@ class Summed(Protocol):
 
 @dataclass(frozen=True)
 class SummedCodes:
-    """Sums by code of a context, and arm; or tuples of them above a threshold."""
+    """Sums by code and arm; or tuples of code, arm and reward above a threshold."""
 
     config: P2BConfig
     fits_encoder = True
@@ -135,7 +135,7 @@ class SummedCodes:
 
 @dataclass(frozen=True)
 class SummedFeatures:
-    """Sums by cell of every declared feature, and item."""
+    """Sums by item and by cell of every declared feature."""
 
     config: P2BConfig
     fits_encoder = False
@@ -159,12 +159,12 @@ class SummedFeatures:
 
     @property
     def _item_bytes(self) -> int:
-        """Of an item in sums and models; where items have names, these say of each row when its item entered."""
+        """The bytes of an item in sums and models; if items have names, with the version at which the item entered."""
         return 16 * self._cells + (4 if self.config.named_items else 0)
 
     @property
     def _cells(self) -> int:
-        """Of an item: the constant's, and those of every feature."""
+        """The number of cells of an item: the constant's cell, and those of every feature."""
         return self.config.context.schema.cells + 1
 
     @property
@@ -204,7 +204,7 @@ def summed_of(config: P2BConfig) -> Summed:
 
 
 def resolve_codes(config: P2BConfig) -> int:
-    """How many codes the encoder has: as configured, or chosen from configuration alone."""
+    """How many codes the encoder has: as configured, or chosen from the configuration alone."""
     if config.encoder.codes != "auto":
         return config.encoder.codes
     release = config.release
@@ -228,10 +228,10 @@ def resolve_threshold(config: P2BConfig) -> int:
 
 
 def require_code_sizes(config: P2BConfig, codes: int) -> None:
-    """Refuse codes whose crowds or models do not fit one record.
+    """Refuse a number of codes with which crowds or models do not fit into one record.
 
     Raises:
-        ConfigurationError: one would be too large.
+        ConfigurationError: a record would be too large.
     """
     crowd = 2 * 8 * codes * config.arms
     dimension = config.context.dimension
@@ -279,15 +279,14 @@ def auto_codes(
 ) -> int:
     """Choose k, a power of two, for slot sums.
 
-    Two errors pull k apart. *Noise*: an average cell holds ``n = N / (k K)`` reports, whose clicks have
-    variance at most ``n/4``, and gets noise of variance ``v`` (in rewards). Noise therefore multiplies the
-    variance of what is learned by ``1 + 4 v / n = 1 + k / s`` with ``s = N / (4 v K)``, a number of
-    configuration only. *Merging*: contexts under one code look alike to the server; what that loses falls
-    about as ``1/k`` until the centroids span the space. The sum ``c/k + k/s`` is least at
-    ``k = sqrt(c s)``, rounded to the nearest power of two in the logarithm. ``c = 5`` was fitted by
-    simulation. Beyond a few codes a dimension there is nothing left to gain for a model with d numbers an
-    arm, so k is at most ``4 d`` (k-means resolves ``k^(-2/(d-1))``: twice the codes, 14 % less distance at
-    d = 10).
+    Two errors depend on k in opposite ways. *Noise*: an average cell holds ``n = N / (k K)`` reports, whose clicks
+    have variance at most ``n/4``, and gets noise of variance ``v`` (in rewards). So noise multiplies the variance of
+    what is learned by ``1 + 4 v / n = 1 + k / s`` with ``s = N / (4 v K)``, which follows from the configuration
+    alone. *Merging*: the server cannot distinguish contexts with the same code; this loss falls about as ``1/k``
+    until the centroids span the space. The sum ``c/k + k/s`` is smallest at ``k = sqrt(c s)``, rounded to the nearest
+    power of two in the logarithm. ``c = 5`` was fitted by simulation. A model with d numbers for each arm gains
+    nothing from more than a few codes for each dimension, so k is at most ``4 d`` (k-means resolves
+    ``k^(-2/(d-1))``: with twice the codes, distances are 14 % smaller at d = 10).
 
     Checked by simulation (d=10, K=10, T=10; reward of the private warm start against that of the best power
     of two): 500 slots at eps 1 give 8 (the best), 1,400 at eps 1 give 8 (2 % below 16), 14,000 at ln 2 give
@@ -297,10 +296,10 @@ def auto_codes(
     Args:
         arms: K.
         expected_slots: N, reports expected in all windows together.
-        epsilon: of one window's release.
+        epsilon: the epsilon of one window's release.
         levels: M.
         dimension: d, at least 2.
-        windows: releases whose noise adds up.
+        windows: number of releases whose noise adds up.
 
     Returns:
         k, from 2 to ``4 d``.

@@ -1,1 +1,1 @@
-"""P2B's roles as journaled machines: each drives the stages of one zone."""
+"""P2B's roles as journaled machines: each runs the stages of one zone."""

@@ -1,8 +1,8 @@
-"""The aggregator role: from crowds to versions of a model, one machine per model track (server zone).
+"""The aggregator role (server zone): makes versions of a model from crowds, one machine for each model track.
 
-The private track reads crowds: every crowd gives one new version, made from the running totals of all of them.
-The non-private track reads raw interactions, exists for public data only, and publishes when a phase
-ends. The models topic is the journal; what is in it is public, so its digests need no key.
+The private track reads crowds: it makes one new version after every crowd, from the running totals of all crowds. The
+non-private track exists for public data only: it reads raw interactions, and makes a version when a phase ends. The
+models topic is the journal. Its content is public, so its digests need no key.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from hushstream.systems.p2b.server.effects import RawEffects, effects_of_codes
 from hushstream.systems.p2b.server.errors import AggregationError
 from hushstream.systems.p2b.server.estimate import ModelSums, model_from_sums, onehot_from_sums
 from hushstream.systems.p2b.server.exact import ExactSums
-from hushstream.systems.p2b.server.fading import Worth
+from hushstream.systems.p2b.server.fading import WeightedSums
 from hushstream.systems.p2b.server.totals import CrowdTotals
 from hushstream.systems.p2b.topics import SERVER_ZONE, STATEMENTS
 
 _INTERACTIONS = frozenset({"Interactions", "Seal"})
-"""What the non-private track reads."""
+"""The records that the non-private track reads."""
 
 
 _WHOLE = State("an aggregator's state", 2, "AggregatorState", PUBLISHING, totals=own_part())
-"""Where a crowd is one record."""
+"""The state if a crowd is one record."""
 
 _IN_PARTS = State(
     "an aggregator's state with parts",
@@ -51,7 +51,7 @@ _IN_PARTS = State(
     _WHOLE.fields,
     parts=optional_part("parts of crowds"),
 )
-"""Where crowds come, and models leave, in parts."""
+"""The state if crowds come, and models leave, in parts."""
 
 
 class AggregatorMachine(PublishingRole):
@@ -68,7 +68,12 @@ class AggregatorMachine(PublishingRole):
     system: P2BSystem
 
     def __init__(self, system: P2BSystem, track: int, signer: Signer | None = None) -> None:
-        """Bind to a deployment and a track (0 private, 1 non-private); ``signer`` where devices take its models.
+        """Bind to a deployment and a track.
+
+        Args:
+            system: the deployment.
+            track: 0 private, 1 non-private.
+            signer: signs models, where devices take them.
 
         Raises:
             HushstreamError: the deployment has no such track; the non-private one exists for public data only.
@@ -85,7 +90,8 @@ class AggregatorMachine(PublishingRole):
         self.totals = _private_totals(system) if track == 0 else RawTotals(system)
         self.rounding = self.totals.rounding
         in_parts = system.form.parts > 1
-        # A shuffler that stops between two parts sends the set again; one that never does leaves one behind.
+        # A shuffler that stops between two parts sends the set again; one that never does leaves an incomplete set
+        # behind. So there is room for two sets of each shuffler.
         self.parts = PartSets(2 * system.config.partitions.shuffler) if in_parts else None
         self.state = _IN_PARTS if in_parts else _WHOLE
         self._kinds = frozenset({PART if in_parts else system.form.crowd_record}) if track == 0 else _INTERACTIONS
@@ -94,21 +100,21 @@ class AggregatorMachine(PublishingRole):
         """See `Machine.fold`: a version for each crowd, and for each phase end of the non-private track."""
         gathered = Gathered(self)
         for record, name, fields, reason in self.read(slices, self._kinds):
-            due = False
+            version_follows = False
             try:
                 if reason:
                     raise Refused(reason)
                 if name == self.system.form.crowd_record:
-                    due = self._crowd(fields, gathered)
+                    version_follows = self._crowd(fields, gathered)
                 elif name == PART:
-                    due = self._part(fields, gathered)
+                    version_follows = self._part(fields, gathered)
                 elif name == "Interactions":
                     self._interactions(fields, gathered)
                 else:
-                    due = self.ends_phase(fields, gathered)
+                    version_follows = self.ends_phase(fields, gathered)
             except Refused as error:
                 gathered.refuse(error.reason, record)
-            if due:
+            if version_follows:
                 high, version = record.offset + 1, self._version()
                 if self._signer is not None:
                     self._publish_signed(high, version, gathered, record.timestamp_ms, self._signer)
@@ -120,11 +126,11 @@ class AggregatorMachine(PublishingRole):
     def _publish_signed(
         self, high: int, fields: dict[str, Any], gathered: Gathered, now_ms: int, signer: Signer
     ) -> None:
-        """Publish a version, and what devices take of it behind it."""
+        """Publish a version, and behind it the signed statement that devices take."""
         self.publish(high, fields, gathered, lambda stands: (self._stated(stands, now_ms, signer),))
 
     def _stated(self, fields: Mapping[str, Any], now_ms: int, signer: Signer) -> Output:
-        """A version as devices take it."""
+        """The signed statement of a version, as devices take it."""
         system = self.system
         content, digest = content_of(fields["means"], fields["variances"])
         statement = Statement(
@@ -147,7 +153,7 @@ class AggregatorMachine(PublishingRole):
         return Output(STATEMENTS.name, self.track, self.chain.encode(STATEMENT_RECORD, record))
 
     def _publish_in_parts(self, high: int, fields: dict[str, Any], gathered: Gathered) -> None:
-        """Publish a version whose arrays leave in parts behind its record."""
+        """Publish a version, and behind its record its arrays in parts."""
         content = fields.pop("means") + fields.pop("variances")
         parts = parts_of(content, self.system.digest, self.chain.encode)
         unnamed = {} if self.system.config.named_items else {"catalogue": 0, "entries": b""}
@@ -155,7 +161,7 @@ class AggregatorMachine(PublishingRole):
         self.publish(high, large, gathered, lambda _: tuple(Output(MODEL_PARTS, self.track, one) for one in parts))
 
     def _version(self) -> dict[str, Any]:
-        """What the next version holds beside head and number."""
+        """The fields of the next version without head and number."""
         model = self.totals.model()
         fields = model.fields()
         return {
@@ -168,7 +174,7 @@ class AggregatorMachine(PublishingRole):
         }
 
     def _part(self, fields: dict[str, Any], gathered: Gathered) -> bool:
-        """Take a part of a crowd, and the crowd with the last one."""
+        """Take a part of a crowd, and with the last part the whole crowd; returns whether a version follows."""
         assert self.parts is not None, "parts are read where crowds come in parts"
         try:
             content, gave_up = self.parts.take(fields)
@@ -206,12 +212,12 @@ class AggregatorMachine(PublishingRole):
             self.known.put(batch_id, None)
 
 
-# What a track has gathered.
+# The totals of a track.
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFields:
-    """What a published model says beside its chain: arrays, and the price of the slots under it."""
+    """The content of a published model of codes: its arrays, and the price of the slots behind it."""
 
     gram: NDArray[np.float64]
     moment: NDArray[np.float64]
@@ -220,7 +226,7 @@ class ModelFields:
     stated: Mapping[str, Any]
 
     def fields(self) -> dict[str, Any]:
-        """What its record alone has."""
+        """The fields that only this form of a model's record has."""
         return {
             "dimension": self.moment.shape[1],
             "features": self.features,
@@ -229,7 +235,7 @@ class ModelFields:
         }
 
     def digested(self, fields: Mapping[str, Any]) -> tuple[str, bytes, bytes]:
-        """Of what the record's digest is: a purpose, and parts of `fields`."""
+        """The input of the record's digest: a purpose, and parts of `fields`."""
         return ("model", fields["gram"], fields["moment"])
 
 
@@ -237,12 +243,12 @@ _ROUNDING = Rounding({"gram": "<f8", "moment": "<f8", "observations": "<f8"}, 1e
 
 
 class PrivateTotals:
-    """The running totals of all crowds of a deployment (post-processing of what was released)."""
+    """The running totals of all crowds of a deployment of codes (post-processing of what was released)."""
 
     rounding = _ROUNDING
 
     def __init__(self, system: P2BSystem) -> None:
-        """Start with none."""
+        """Begin without crowds."""
         config = system.config
         self._config = config
         self._domain = (system.codes, config.arms, config.release.levels)
@@ -253,7 +259,7 @@ class PrivateTotals:
         self._started = system.start is not None
 
     def add(self, crowd: Mapping[str, Any]) -> bool:
-        """Add a crowd record; False (and nothing changes) when it is not of this deployment's domain."""
+        """Add a crowd record; if it is not of this deployment's domain, change nothing and return False."""
         if (crowd["codes"], crowd["arms"], crowd["levels"]) != self._domain:
             return False
         shape = self._domain[:2]
@@ -295,43 +301,43 @@ class PrivateTotals:
 
     @property
     def slots(self) -> int:
-        """In all windows (public), nulls included."""
+        """The number of slots in all windows (public), nulls included."""
         return self._totals.slots
 
-    def released(self) -> Worth:
-        """(k, K) sums: rewards, and what is missing to them, in the units of the release."""
-        return self._totals.worth()
+    def released(self) -> WeightedSums:
+        """The two (k, K) sums, of R and of M - R, in units of the release, with the variance of their noise."""
+        return self._totals.weighted_sums()
 
     def effects(self) -> RawEffects:
-        """What all crowds say of items and codes."""
+        """The effects of items and codes in the sums of all crowds, before shrinkage."""
         return effects_of_codes(*self.released(), self._config.release.levels)
 
     def dump(self) -> bytes:
-        """Packed, for a snapshot."""
+        """The totals as bytes, for a snapshot."""
         return bytes([self._as_stated]) + self._totals.dump()
 
     def load(self, dumped: bytes) -> None:
-        """Back from packed."""
+        """Return to what `dump` wrote."""
         self._totals = CrowdTotals.load(dumped[1:])
         self._as_stated = dumped[:1] == b"\x01"
 
 
 _NO_PRICE: Mapping[str, Any] = {"epsilon_micro": 0, "delta_units": b"", "private_as_stated": False}
-"""What a model of exact interactions says."""
+"""The price that a model of exact interactions states."""
 
 
 class RawTotals:
-    """Sums of raw interactions, for the non-private arm of an experiment on public data."""
+    """The sums of raw interactions, for the non-private arm of an experiment on public data."""
 
     rounding = _ROUNDING
 
     def __init__(self, system: P2BSystem) -> None:
-        """Start with none."""
+        """Begin without interactions."""
         self._system = system
         self._sums = ExactSums(system.config.arms, system.model_dimension)
 
     def add(self, record: Mapping[str, Any]) -> bool:
-        """Add an interactions record; False (and nothing changes) when its columns do not fit."""
+        """Add an interactions record; if its columns do not fit, change nothing and return False."""
         try:
             contexts = np.frombuffer(record["contexts"], "<f4").reshape(-1, self._system.config.context.dimension)
             arms = np.frombuffer(record["arms"], "<i4").astype(np.int64)
@@ -352,16 +358,16 @@ class RawTotals:
         return ModelFields(gram, sums.moment, features, sums.observations, _NO_PRICE)
 
     def dump(self) -> bytes:
-        """Packed, for a snapshot."""
+        """The sums as bytes, for a snapshot."""
         return self._sums.dump()
 
     def load(self, dumped: bytes) -> None:
-        """Back from packed."""
+        """Return to what `dump` wrote."""
         self._sums = ExactSums.load(dumped)
 
 
 def _private_totals(system: P2BSystem) -> PrivateTotals | FeatureTotals | NamedTotals:
-    """What gathers crowds."""
+    """The empty totals of the private track, by the form of the deployment."""
     if system.config.release.form == "codes":
         return PrivateTotals(system)
     return NamedTotals(system) if system.config.named_items else FeatureTotals(system)

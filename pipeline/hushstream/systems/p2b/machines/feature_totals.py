@@ -20,9 +20,9 @@ from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.guarantee.form import FeaturesForm
 from hushstream.systems.p2b.server.effects import RawEffects, effects, raw_effects
 from hushstream.systems.p2b.server.errors import AggregationError
-from hushstream.systems.p2b.server.fading import Int64, Worth
+from hushstream.systems.p2b.server.fading import Int64, WeightedSums
 from hushstream.systems.p2b.server.forgetting import fades_of_crowds
-from hushstream.systems.p2b.server.half_lives import HalfLives, add_crowd, foretold
+from hushstream.systems.p2b.server.half_lives import HalfLives, add_crowd, log_score
 from hushstream.systems.p2b.server.item_totals import Int32, ItemTotals
 from hushstream.systems.p2b.server.pooling import pooled
 from hushstream.systems.p2b.server.totals import CrowdTotals
@@ -34,17 +34,17 @@ Kept = TypeVar("Kept", CrowdTotals, ItemTotals)
 
 @dataclass(frozen=True, slots=True)
 class FeatureModelFields:
-    """What a published model of declared features says beside its chain, and the price of the slots under it."""
+    """The content of a published model of declared features, and the price of the slots behind it."""
 
     start: WarmStart
     layout_digest: bytes
     observations: float
     stated: Mapping[str, Any]
     item_rows: ItemRows | None = None
-    """Which items its rows stand for, where items have names."""
+    """The items that its rows stand for; None if items have no names."""
 
     def fields(self) -> dict[str, Any]:
-        """What its record alone has."""
+        """The fields that only this form of a model's record has."""
         return {
             "cells": self.start.means.shape[1],
             "layout_digest": self.layout_digest,
@@ -55,14 +55,14 @@ class FeatureModelFields:
         }
 
     def digested(self, fields: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Of what the record's digest is: a purpose, and parts of `fields`."""
+        """The input of the record's digest: a purpose, and parts of `fields`."""
         arrays = (fields["layout_digest"], fields["means"], fields["variances"])
         entries = () if self.item_rows is None else (self.item_rows.entries,)
         return ("feature-model", *arrays, struct.pack("<d", fields["reward_variance"]), *entries)
 
 
 class _Totals(Generic[Kept]):
-    """What totals of linear sums have in common, whatever they keep for each half-life."""
+    """The common part of totals of linear sums, whatever they keep for each half-life."""
 
     rounding = EXACT
     """Models are made with operations that IEEE 754 fixes (`server.elementary`)."""
@@ -75,33 +75,33 @@ class _Totals(Generic[Kept]):
         self._as_stated = True
 
     def dump(self) -> bytes:
-        """Packed, for a snapshot."""
+        """The totals as bytes, for a snapshot."""
         return bytes([self._as_stated]) + self._kept.dump()
 
     @property
     def slots(self) -> int:
-        """In all windows (public), nulls included."""
+        """The number of slots in all windows (public), nulls included."""
         return self._kept.best.slots
 
     @abstractmethod
-    def released(self) -> tuple[FeatureLayout, Worth]:
-        """The sums as a model is made of them, and the layout of their items."""
+    def released(self) -> tuple[FeatureLayout, WeightedSums]:
+        """The sums from which a model is made, and the layout of their items."""
 
     def effects(self) -> RawEffects:
-        """What all windows say of items and features."""
-        layout, worth = self.released()
-        return raw_effects(layout, *worth)
+        """The effects of items and features in the sums of all windows, before shrinkage."""
+        layout, sums = self.released()
+        return raw_effects(layout, *sums)
 
 
 class FeatureTotals(_Totals[CrowdTotals]):
     """The running totals of all linear sums of a deployment (post-processing of what was released)."""
 
     def __init__(self, system: P2BSystem) -> None:
-        """Start with none."""
+        """Begin without windows."""
         super().__init__(system, partial(CrowdTotals, *system.linear.shape))
 
     def add(self, crowd: Mapping[str, Any]) -> bool:
-        """Add a record of sums; False (and nothing changes) when it is not of this deployment's layout."""
+        """Add a record of sums; if it is not of this deployment's layout, change nothing and return False."""
         if not _of_layout(self._form, crowd):
             return False
         try:
@@ -116,7 +116,7 @@ class FeatureTotals(_Totals[CrowdTotals]):
         """The model that follows from the totals."""
         form = self._form
         totals = self._kept.best
-        found = effects(form.layout, *totals.worth())
+        found = effects(form.layout, *totals.weighted_sums())
         start, slots = warm_start(found, form.chance, self._horizon), found.slots
         known = form.before
         if known is not None:
@@ -131,24 +131,24 @@ class FeatureTotals(_Totals[CrowdTotals]):
         )
 
     def load(self, dumped: bytes) -> None:
-        """Back from packed."""
+        """Return to what `dump` wrote."""
         self._kept.load(dumped[1:], CrowdTotals.load)
         self._as_stated = dumped[:1] == b"\x01"
 
-    def released(self) -> tuple[FeatureLayout, Worth]:
-        """See `_Totals.released`: of all items."""
-        return self._form.layout, self._kept.best.worth()
+    def released(self) -> tuple[FeatureLayout, WeightedSums]:
+        """See `_Totals.released`: the sums of all items."""
+        return self._form.layout, self._kept.best.weighted_sums()
 
 
 class NamedTotals(_Totals[ItemTotals]):
-    """The running totals of a deployment whose items have names: `FeatureTotals`, each row since its item entered."""
+    """The running totals of a deployment whose items have names: the total of each row begins when its item entered."""
 
     def __init__(self, system: P2BSystem) -> None:
-        """Start with none."""
+        """Begin without windows."""
         super().__init__(system, self._make)
 
     def add(self, crowd: Mapping[str, Any]) -> bool:
-        """Add a record of sums; False (and nothing changes) when it is not of this deployment's layout."""
+        """Add a record of sums; if it is not of this deployment's layout, change nothing and return False."""
         if not _of_layout(self._form, crowd):
             return False
         try:
@@ -157,7 +157,7 @@ class NamedTotals(_Totals[ItemTotals]):
             variance, slots, catalogue = (crowd[name] for name in ("variance", "slots", "catalogue"))
             self._kept.add(
                 lambda totals: totals.add(ones, zeros, variance, slots, catalogue, entries),
-                partial(self._foretold, Worth(ones, zeros, variance), entries),
+                partial(self._log_score, WeightedSums(ones, zeros, variance), entries),
             )
         except (ValueError, AggregationError):
             return False
@@ -165,14 +165,14 @@ class NamedTotals(_Totals[ItemTotals]):
         return True
 
     def model(self) -> FeatureModelFields:
-        """The model that follows from the totals: rows that never had an item are noise, and left as they begin."""
+        """The model that follows from the totals. Rows that never had an item hold only noise, and are left out."""
         totals, form = self._kept.best, self._form
         start = form.beginning
         rows = np.flatnonzero(totals.entries > 0)
         slots = 0.0
         if rows.size:
             layout = replace(form.layout, arms=int(rows.size))
-            found = effects(layout, *totals.worth(rows))
+            found = effects(layout, *totals.weighted_sums(rows))
             own = warm_start(found, form.chance, self._horizon)
             start.means[rows], start.variances[rows] = own.means, own.variances
             start, slots = start._replace(reward_variance=own.reward_variance), found.slots
@@ -191,23 +191,24 @@ class NamedTotals(_Totals[ItemTotals]):
         )
 
     def load(self, dumped: bytes) -> None:
-        """Back from packed."""
+        """Return to what `dump` wrote."""
         self._kept.load(dumped[1:], self._read)
         self._as_stated = dumped[:1] == b"\x01"
 
-    def released(self) -> tuple[FeatureLayout, Worth]:
-        """See `_Totals.released`: of rows that have had an item."""
+    def released(self) -> tuple[FeatureLayout, WeightedSums]:
+        """See `_Totals.released`: the sums of rows that have had an item."""
         totals = self._kept.best
         rows = np.flatnonzero(totals.entries > 0)
-        return replace(self._form.layout, arms=int(rows.size)), totals.worth(rows)
+        return replace(self._form.layout, arms=int(rows.size)), totals.weighted_sums(rows)
 
-    def _foretold(self, window: Worth, entries: Int32, totals: ItemTotals) -> float:
-        """Of the rows that stand for the same items before and in the window."""
+    def _log_score(self, window: WeightedSums, entries: Int32, totals: ItemTotals) -> float:
+        """How well totals predicted a window (`log_score`), in rows with the same item before and in the window."""
         rows = np.flatnonzero((totals.entries > 0) & (totals.entries == entries))
         if not rows.size:
             return 0.0
         layout = replace(self._form.layout, arms=int(rows.size))
-        return foretold(layout, totals.worth(rows), Worth(window.ones[rows], window.zeros[rows], window.variance))
+        found = WeightedSums(window.ones[rows], window.zeros[rows], window.variance)
+        return log_score(layout, totals.weighted_sums(rows), found)
 
     def _make(self, fade: float) -> ItemTotals:
         carried, started = self._system.window_tree is not None, self._form.start is not None
@@ -220,7 +221,7 @@ class NamedTotals(_Totals[ItemTotals]):
 
 
 def _faded(kept: HalfLives[Any]) -> float:
-    """What is left of the weight of windows before the first one."""
+    """The factor by which all windows so far have reduced the weight of a model that came before them."""
     # A product in order: powers are rounded differently by different machines.
     return math.prod(repeat(kept.fade, kept.best.crowds))
 
@@ -229,7 +230,7 @@ def sums_of(crowd: Mapping[str, Any], shape: tuple[int, int]) -> tuple[Int64, In
     """The sums in a record, for reward 1 and for reward 0, int64 of ``shape`` each.
 
     Raises:
-        ValueError: they are of another size.
+        ValueError: the sums have another size.
     """
     ones, zeros = (np.frombuffer(crowd[name], "<i8").astype(np.int64).reshape(shape) for name in ("ones", "zeros"))
     return ones, zeros

@@ -1,9 +1,9 @@
-"""The learner role: many `EdgeAgent`s on a stream (edge zone).
+"""The learner role (edge zone): runs many `EdgeAgent`s on a stream.
 
-A batch is folded turn by turn (`LearnerMachine._take`): clicks are joined to decisions, models are adopted, contexts
-are answered, and what falls due with log time leaves as slots. What was decided goes into one decisions record, which
-is at once the answer to the client and the journal. Slots follow from it; their bytes are fixed by the fold and their
-digest is journaled before they are sent.
+A batch is folded record by record, in order (`LearnerMachine._take`): clicks are joined to decisions, models are
+adopted, contexts are answered, and slots that have settled are sent. The decisions go into one record, which is both
+the answer to the client and the journal. The fold fixes the bytes of slots, and their digest is journaled before they
+are sent.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ from hushstream.systems.p2b.machines.models import decode_model
 from hushstream.systems.p2b.machines.sending import TakenSlot, item_rows_outputs, phase_end_outputs, slot_outputs
 
 POLICY = "linucb"
-"""What the journal record calls the policy."""
+"""The policy's name in the journal record."""
 
 _SHARED = record("Shared", line="string", version="int", users="long", newest="boolean", state="bytes")
 
 
 class _UsersField:
-    """The users: whom the store holds, who lies in memory, and who waits for a deadline."""
+    """The users: those in the store, those in memory, and those whose decisions wait."""
 
     saved = True
 
@@ -95,7 +95,7 @@ class _UsersField:
         return finished(self.portions(role, name))
 
     def portions(self, role: LearnerMachine, name: str) -> Generator[None, None, Mapping[str, Any]]:
-        """See `InPortions.portions`: the first step copies what is small, or copied as one block."""
+        """See `InPortions.portions`: the first step copies everything that is small or can be copied as one block."""
         users = role.agents
         cut = users.cut()
         resting = [stored._asdict() for stored in users.dump()]
@@ -124,10 +124,13 @@ class _UsersField:
 
 
 def _warm(cut: UsersCut) -> Iterator[dict[str, Any]]:
-    """Who was not spilled: whom the store could not take, and of the others those whose decisions wait, by name."""
+    """The warm users of a snapshot: those that the store had no room for, with their states.
+
+    Of the others, those whose decisions wait are in it by name alone.
+    """
     names = {user for user, _ in cut.kept}
     yield from ({"user": user, "value": value} for user, value in cut.kept)
-    # They must be in memory, as their deadlines are.
+    # They must be in memory after a restart, because their deadlines are.
     yield from ({"user": user, "value": b""} for user in cut.waiting if user not in names)
 
 
@@ -177,10 +180,10 @@ _NUMBERED = State(
     lift=Several({"lift": "bytes"}, _pack_lift, _unpack_lift),
     spending=optional_record(SPENDING),
 )
-"""Where items are numbers."""
+"""The state if items are numbers."""
 
 _NAMED = State("a learner's state with a catalogue", 1, "NamedLearnerState", _NUMBERED.fields, items=own_part())
-"""Where items have names."""
+"""The state if items have names."""
 
 _NUMBERED_IN_PARTS = State(
     "a learner's state with models in parts", 1, "PartedLearnerState", _NUMBERED.fields, parts=own_part()
@@ -192,7 +195,7 @@ _NAMED_IN_PARTS = State(
     _NAMED.fields,
     parts=own_part(),
 )
-"""Where a model is larger than a record."""
+"""The states if a model is larger than a record."""
 
 
 class LearnerMachine(DecisionRole):
@@ -225,7 +228,7 @@ class LearnerMachine(DecisionRole):
         )
         self.settle_ms = round(config.slot.settle_seconds * 1000)
         self.due: deque[tuple[int, str]] = deque()
-        """(log time of a decision, its user) of each slot that leaves when it has settled, oldest first."""
+        """(log time of the last decision, user) of each slot that waits until it has settled, oldest first."""
         self.terms = system.edge_terms()
         self.agents = self.make_users(None)
         self.deadlines = Deadlines()
@@ -233,11 +236,11 @@ class LearnerMachine(DecisionRole):
         after = config.users.expire_after_seconds
         self.expire_ms = None if after is None else max(1, round(after * 1000))
         self.sweep_ms = max(1, (self.expire_ms or 0) // 4)
-        """How often, in log time, what has expired is looked for among those who do not come back."""
+        """How often, in log time, all users are searched for expired states."""
         self.lift: LiftCounter | None = None
         counted = config.counted
         self.spending: Spending | None = None if counted is None else Spending(system.lift_terms, partition)
-        """What the lift's releases spend, where there are any."""
+        """The spending of the lift's releases; None if there are none."""
         self.lift_ms = round((config.lift if counted is None else counted).every_seconds * 1000)
         self.items = self._follow_items()
         self.parts = PartReader(0, system.digest) if system.form.parts > 1 else None
@@ -245,7 +248,7 @@ class LearnerMachine(DecisionRole):
         self.state = whole if self.parts is None else in_parts
 
     def _follow_items(self) -> ItemReader | None:
-        """Follow the catalogue, where items have names."""
+        """Make the reader of the catalogue, and let the policy follow it; None if items have no names."""
         rules, policy = self.system.catalogue_rules, self.terms.policy
         if rules is None:
             return None
@@ -256,13 +259,13 @@ class LearnerMachine(DecisionRole):
 
     @property
     def refused(self) -> Exhausted | None:
-        """See `Machine.refused`: the lift's releases."""
+        """See `Machine.refused`: whether the budget refuses the lift's next release."""
         return None if self.spending is None else self.spending.refusal(self.epoch.next_charge_key())
 
     def request_epoch(self, nonce: bytes, forked: bool = False, incarnations: int = 0) -> bool:
-        """See `Machine.request_epoch`: the lift's noise is drawn before the decisions that it covers are all there."""
+        """See `Machine.request_epoch`: the lift's noise is drawn before all decisions that it covers have come."""
         if self.lift is not None:
-            self.epoch.ask(nonce, incarnations)
+            self.epoch.request(nonce, incarnations)
         return self.epoch.due
 
     def keep_users(self, store: UserStore, resident: int) -> None:
@@ -278,7 +281,7 @@ class LearnerMachine(DecisionRole):
         self.lift = self.open_lift()
 
     def open_lift(self) -> LiftCounter | None:
-        """The lift's counter under noise of this journal; None where none is released."""
+        """The lift's counter under noise of this journal; None if no lift is released."""
         counted = counted_lift(self.system.config)
         if counted is None:
             return None
@@ -290,21 +293,21 @@ class LearnerMachine(DecisionRole):
         return self.system.lift_address(nonce, self.partition, self.epoch.number)
 
     def in_holdout(self, agent: EdgeAgent) -> bool:
-        """Whether a user is never answered by a model."""
+        """Whether a user is in the hold-out, so that no model ever answers them."""
         return in_holdout(agent.key, self.system.config.lift)
 
     def lift_id(self, *parts: int) -> bytes:
         """16 opaque bytes that name a release of the lift, or (without parts) its counter."""
         place = b"".join(part.to_bytes(8, "little") for part in (self.partition, *parts))
         genesis_nonce = self.chain.genesis_nonce
-        # The counter keeps its name over all epochs, so that its newest release takes the place of those before.
+        # The counter has one id in all epochs, so that readers replace its earlier releases by its newest one.
         return self.key.digest("lift-id", self.epoch.nonce(genesis_nonce) if parts else genesis_nonce, place)
 
     def snapshot_portions(self) -> Generator[None, None, bytes]:
         return self.state.portions(self)
 
     def _find_deadlines(self) -> None:
-        """Know when each decision that waits is due."""
+        """Make the queue of deadlines from the decisions that wait."""
         waiting = [
             (decision.deadline_ms, agent, event_id)
             for agent in self.agents.values()
@@ -316,7 +319,7 @@ class LearnerMachine(DecisionRole):
         """The key that a user's coins and report ids come from, derived from the edge key."""
         return self.agents.user_key(user)
 
-    # A batch, from its first turn to its journal record.
+    # A batch, from its first record to its journal record.
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: one step for one batch."""
@@ -332,7 +335,7 @@ class LearnerMachine(DecisionRole):
         return self.end_decisions(batch, POLICY)
 
     def _take(self, batch: Batch) -> None:
-        """Take everything in a batch in its turn; users whom nobody met for long are spilled after it."""
+        """Take everything in a batch, in order; then spill users who have had no event for long."""
         for item in batch.in_order(self.now_ms):
             if isinstance(item, Contexts):
                 self._answer_rows(item, batch)
@@ -349,7 +352,7 @@ class LearnerMachine(DecisionRole):
             elif isinstance(item, Forget):
                 self._advance(item.log_time_ms, batch)
                 self._forget(item.user)
-        self.agents.rest()
+        self.agents.spill_surplus()
 
     def _adopt(self, published: Published, batch: Batch) -> None:
         try:
@@ -361,7 +364,7 @@ class LearnerMachine(DecisionRole):
             batch.counts[Outcome.MODEL_ADOPTED] += 1
 
     def _change_item(self, changed: Changed, batch: Batch) -> None:
-        """Take a change of the catalogue, and tell shufflers, ahead of every slot that names its version."""
+        """Take a change of the catalogue, and send it to shufflers before any slot that names its version."""
         assert self.items is not None, "nobody reads changes where items have no names"
         catalogue = self.items.catalogue
         before = catalogue.entries
@@ -376,7 +379,7 @@ class LearnerMachine(DecisionRole):
     # Clicks.
 
     def _feed(self, click: FeedbackRow, part: InputSlice, batch: Batch) -> None:
-        """Join one piece of feedback to its decision, or let it wait for it."""
+        """Join one piece of feedback to its decision, or keep it until the decision comes."""
         agent = self.agents.get(click.user)
         decision = None if agent is None else agent.open.get(click.event_id)
         if agent is not None and decision is not None:
@@ -395,7 +398,7 @@ class LearnerMachine(DecisionRole):
             batch.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
 
     def _hold_early(self, click: FeedbackRow, part: InputSlice, batch: Batch) -> None:
-        """Let a click wait for its context; one user's clicks may not take the place of everybody's."""
+        """Keep a click until its context comes. One user's clicks cannot take the places of all others."""
         gave_way = self.early.hold(click)
         if gave_way is None:
             batch.refuse(Refusal.TOO_MANY_PARKED, part, click.offset, click.row)
@@ -421,7 +424,7 @@ class LearnerMachine(DecisionRole):
     # Contexts.
 
     def _answer_rows(self, item: Contexts, batch: Batch) -> None:
-        """Answer rows that no click or model comes between, so that they can be scored together."""
+        """Answer rows without a click or model between them, so that they can be scored together."""
         decoded, times_ms, answer = item.decoded, item.decoded.columns.timestamps_ms, self._context
         rows, refused = item.rows, decoded.refused
         looked_to, ahead = rows.start, None
@@ -439,7 +442,7 @@ class LearnerMachine(DecisionRole):
             answer(decoded, row, ahead, batch)
 
     def _context(self, decoded: DecodedContexts, row: int, ahead: LookAhead | None, batch: Batch) -> None:
-        """Answer one context, or refuse it; log time has come as far as it."""
+        """Answer one context, or refuse it; log time has advanced to the context's time."""
         columns = decoded.columns
         reason = decoded.refused.get(row) if decoded.refused else None
         past = self.past.get(columns.event_ids[row])
@@ -456,7 +459,7 @@ class LearnerMachine(DecisionRole):
         event_id, user = columns.event_ids[row], columns.users[row]
         agent = self.agents.get(user)
         if agent is not None and self.expire_ms is not None and agent.seen_ms + self.expire_ms <= now_ms:
-            self.agents.give_up(user)
+            self.agents.delete_state(user)
             batch.counts[Outcome.EXPIRED] += 1
             agent = None
         if agent is None or columns.eligible[row] or columns.after_clicks[row] >= 0:
@@ -515,7 +518,7 @@ class LearnerMachine(DecisionRole):
         return decided._replace(arm=arm, propensity=CERTAIN // len(eligible))
 
     def _objection(self, decoded: DecodedContexts, row: int, agent: EdgeAgent | None, batch: Batch) -> Refusal | None:
-        """Why a decodable context must not be decided, if it must not."""
+        """The reason to refuse a decodable context; None if there is none."""
         columns = decoded.columns
         late = batch.late_click(columns.after_clicks[row])
         if late is not None:
@@ -534,7 +537,7 @@ class LearnerMachine(DecisionRole):
         mask: NDArray[np.bool_] | None,
         batch: Batch,
     ) -> None:
-        """Answer a user who asks for more than their share: not from their clicks, and without learning from them."""
+        """Answer a user beyond their quota from the shared model alone, without learning from the decision."""
         choice = agent.decide_publicly(context, mask)
         answer = PastDecision("", choice.arm, choice.billionths, choice.model_version)
         answer = batch.as_journaled(answer, partial(agent.public_score_gap, context, choice.arm))
@@ -544,7 +547,7 @@ class LearnerMachine(DecisionRole):
     # Log time and slots.
 
     def _advance(self, now_ms: int, batch: Batch) -> None:
-        """What was shown and not clicked becomes reward 0, and slots that have settled leave."""
+        """Move log time forward: close decisions whose wait is over, send slots that have settled, release the lift."""
         before_ms = self.now_ms
         if now_ms <= before_ms:
             return
@@ -573,9 +576,9 @@ class LearnerMachine(DecisionRole):
             self._count_lift(agent, decision, decision.shown_arm == decision.arm, 0.0)
 
     def _send_slots(self, users: Sequence[str], phase: int, waited_ms: int, batch: Batch) -> None:
-        """Send a slot of each; a user whose state was given up meanwhile still owes theirs: with null in it.
+        """Send a slot of each user. A user whose state was deleted meanwhile still owes a slot, which holds null.
 
-        Reward windows that end by ``waited_ms`` have ended.
+        Reward windows that end by ``waited_ms`` count as ended.
         """
         period, taken = self.now_ms // self.period_ms, []
         for user in users:
@@ -598,7 +601,7 @@ class LearnerMachine(DecisionRole):
     # The lift, and erasures.
 
     def _count_lift(self, agent: EdgeAgent, decision: OpenDecision, agreed: bool, reward: float) -> None:
-        """Note a decision of which it was said what was shown: over a hold-out one whose own arm was."""
+        """Count a decision for the lift, after it is known what was shown; over a hold-out only if its own arm was."""
         if self.lift is None:
             return
         user = lift_user(agent.key)
@@ -609,25 +612,25 @@ class LearnerMachine(DecisionRole):
             self.lift.count(user, holdout, decision.index, decision.deadline_ms, reward)
 
     def _release_lift(self, batch: Batch) -> None:
-        """One more release of the lift's running counts, which the log's time or a phase end asks for."""
+        """Release the lift's running counts once more, if there is a lift and the budget allows it."""
         if self.lift is None or self.spending is None:
             return
         if self.epoch.due:
             self.epoch.redraw(batch.sequence)
             self.lift.redraw(self._lift_address())
-        asked = batch.ask(self.spending, self.epoch.charge_key())
-        if asked.refused:
+        charge_result = batch.try_charge(self.spending, self.epoch.charge_key())
+        if charge_result.refused:
             return
         step = self.lift.release(self.now_ms)
         record = lift_record(self.system, step, self.lift_id(), self.lift_id(step.leaf), self.key.reproducible)
         batch.releases.append(Output("lift", self.partition, self.chain.encode("Lift", record)))
-        entry = self.system.ledger_entry(record["release_id"], asked.debit, record["private_as_stated"])
+        entry = self.system.ledger_entry(record["release_id"], charge_result.debit, record["private_as_stated"])
         batch.releases.append(Output("ledger-edge", self.partition, self.chain.encode("LedgerEntry", entry)))
         batch.counts[Outcome.RELEASE] += 1
 
     def _forget(self, user: str) -> None:
-        """Drop a user's state, and take their name out of what is remembered of events."""
-        self.agents.give_up(user)
+        """Delete a user's state, and remove their name from the remembered events."""
+        self.agents.delete_state(user)
         if self.lift is not None:
             self.lift.forget(lift_user(self.user_key(user)))
         self.forget_events(user)
@@ -641,46 +644,46 @@ def _never(arm: int, propensity: int) -> float:
 # Contexts that are scored together.
 
 AHEAD_AT_MOST = 64
-"""Contexts that are looked at together: of one whose user learns meanwhile the work was in vain."""
+"""Number of contexts that are scored together. More would waste work: a user who learns meanwhile is scored again."""
 
 AHEAD_AT_LEAST = 4
-"""For fewer the work for all of them costs more than it saves."""
+"""The least number of contexts that are scored together: for fewer it costs more than it saves."""
 
 
 class LookAhead:
-    """The best arms of some rows, by what their users knew when they were scored together, before each is decided.
+    """The best arms of some rows, scored together before each row is decided.
 
-    A decision changes nothing that another one is scored with; what is learned does, and a new shared model does for
-    those without a state of their own. So what was found for a context counts as long as its user knows what they knew
-    then. Nothing else depends on how many are looked at, or on whether anybody is: arms are those of
+    Learning changes scores, and so does a new shared model for users without a state of their own; a decision alone
+    does not. So the arm that was found for a row is valid as long as its user's state is the one that was scored. The
+    results do not depend on how many rows are scored together, or on whether any are: arms are those of
     `SharedPolicy.choose`.
     """
 
     __slots__ = ("_found", "_policy")
 
     def __init__(self, policy: SharedPolicy) -> None:
-        """Look at none yet."""
+        """Begin without scored rows."""
         self._policy = policy
         self._found: dict[int, tuple[LearnerState, int, int]] = {}
 
     def look(self, columns: ContextColumns, rows: Sequence[int], agent_of: Callable[[str], EdgeAgent | None]) -> None:
-        """Score these rows, as far as they may have any arm and their user is at hand; forget the rows before."""
+        """Score these rows if all arms are eligible and the user is in memory; forget the rows before."""
         self._policy.prepare(columns.contexts[rows])
         users, eligible = columns.users, columns.eligible
         found = ((row, agent_of(users[row])) for row in rows if not eligible[row])
-        known = [(row, agent.knows(), agent.steps) for row, agent in found if agent is not None]
+        known = [(row, agent.current_state(), agent.steps) for row, agent in found if agent is not None]
         places = [row for row, _, _ in known]
         arms = self._policy.best([state for _, state, _ in known], columns.contexts[places])
         self._found = {row: (state, steps, arm) for (row, state, steps), arm in zip(known, arms, strict=True)}
 
     def best(self, row: int, agent: EdgeAgent) -> int:
-        """The best arm of a row that its user is asked for now, or `UNSCORED`."""
+        """The best arm of a row that is decided now; `UNSCORED` if none was found, or it is no longer valid."""
         found = self._found.get(row)
         if found is None:
             return UNSCORED
         state, steps, arm = found
-        # A state of one's own changes in place with every step.
-        return arm if agent.steps == steps and agent.knows() is state else UNSCORED
+        # A user's own state changes in place with every step, so the steps are compared, too.
+        return arm if agent.steps == steps and agent.current_state() is state else UNSCORED
 
 
 def lift_record(

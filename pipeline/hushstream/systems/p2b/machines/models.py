@@ -1,4 +1,4 @@
-"""What a published model of P2B holds."""
+"""Decodes published models of P2B."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def decode_model(system: P2BSystem, fields: dict[str, Any]) -> PublishedModel:
     """The arrays of the record of a model.
 
     Raises:
-        HushstreamError: it is not of the deployment's arms and dimension, or its arrays are not.
+        HushstreamError: the record or its arrays do not have the deployment's arms and dimension.
     """
     return _DECODE[system.config.release.form](system, fields)
 
@@ -53,7 +53,7 @@ def _of_features(system: P2BSystem, fields: dict[str, Any]) -> PublishedModel:
 
 
 def _arrays(fields: Mapping[str, Any], size: int) -> tuple[bytes, bytes]:
-    """Of a model whose arrays came in parts."""
+    """Means and variances of a model whose arrays came in parts."""
     content = fields[CONTENT]
     return content[:size], content[size:]
 
@@ -62,7 +62,7 @@ def _of_codes(system: P2BSystem, fields: dict[str, Any]) -> PublishedModel:
     """The arrays of a Model record.
 
     Raises:
-        HushstreamError: it is not of the deployment's arms and dimension, or its arrays are not.
+        HushstreamError: the record or its arrays do not have the deployment's arms and dimension.
     """
     arms, dimension = system.config.arms, system.model_dimension
     onehot = system.config.encoder.features == "onehot"

@@ -1,11 +1,11 @@
-"""What a closed P2B window releases, what it costs, and the records that say so."""
+"""The release of a closed P2B window: its noise address, its sums, and the fields of its crowd record."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -41,7 +41,8 @@ from hushstream.systems.p2b.shuffler.sums import (
 from hushstream.systems.p2b.shuffler.windows import ClosedWindow
 
 FIRST_EPOCH = 0
-"""A journal's epoch grows when its key turns; other inputs than were journaled stop the role (`ReplayMismatch`)."""
+"""A journal's first epoch. A key rotation opens the next one; inputs that differ from the journaled ones stop the role
+(`ReplayMismatch`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +50,8 @@ class WindowRelease:
     """The release of one window.
 
     Attributes:
-        window_id: its name.
-        crowd: record fields.
+        window_id: id of the window.
+        crowd: the fields of its crowd record.
         forged: how many of its slots held neither a report nor null; zone-private.
     """
 
@@ -60,7 +61,7 @@ class WindowRelease:
 
 
 class _Released(NamedTuple):
-    """Sums that leave, the variance of the noise in one of them, and how many slots were forged."""
+    """The sums that leave, the variance of the noise in one of them, and how many slots were forged."""
 
     sums: CellSums | LinearSums
     variance: float
@@ -78,8 +79,9 @@ def release_window(
 ) -> WindowRelease:
     """Release a closed window: a function of its slots, the key and the journal's genesis, and of nothing else.
 
-    Noise and coins are named by the window and by what it holds (`window_address`). A journal that is rolled back and
-    closes the window again over other slots draws both anew: a slot that is in both releases pays twice, and no more.
+    The address of noise and coins contains the window and its content (`window_address`). If a journal is rolled back
+    and closes the window again over other slots, both are drawn anew: a slot that is in both releases pays twice, and
+    no more.
 
     Args:
         system: the deployment.
@@ -87,8 +89,8 @@ def release_window(
         genesis_nonce: of the partition's journal.
         partition: the home partition of the window.
         closed: the window.
-        running: the counter over the partition's windows in this epoch, where there is one; it takes this window.
-        epoch: of the noise.
+        running: the counter over the partition's windows in this epoch, if there is one; the window is added to it.
+        epoch: the epoch of noise.
     """
     address = window_address(system, key, genesis_nonce, partition, closed, epoch)
     released = _FORMS[system.config.release.form](system, key, address, closed, running)
@@ -100,15 +102,15 @@ def release_window(
 
 @dataclass(frozen=True, slots=True)
 class ReleaseTerms:
-    """What a deployment's releases have in common: it follows from the configuration alone.
+    """The values that all releases of a deployment share; they follow from the configuration alone.
 
     Attributes:
-        mechanism: its name, for journals and addresses.
-        sampling_units: chance that a report is kept (`hushstream.privacy.mechanisms.coins`).
-        scale: of the noise of a sum (of slot sums in units of 1/M), as a fraction; None in other modes.
-        parameters: every one that the noise depends on, as whole numbers.
-        text: the same as the journal names them: canonical JSON.
-        crowd: the fields of a crowd that all have.
+        mechanism: its name, in journals and addresses.
+        sampling_units: probability that a report is kept (`hushstream.privacy.mechanisms.coins`).
+        scale: the scale of the noise of a sum (of slot sums in units of 1/M), as a fraction; None in other modes.
+        parameters: every parameter that the noise depends on, as whole numbers.
+        text: the parameters as the journal has them: canonical JSON.
+        crowd: the fields that are equal in all crowds.
     """
 
     mechanism: str
@@ -138,41 +140,53 @@ def terms_of(system: P2BSystem) -> ReleaseTerms:
     )
 
 
-def release_address(system: P2BSystem, genesis_nonce: bytes, partition: int, epoch: int = FIRST_EPOCH) -> NoiseAddress:
-    """What names the noise of a partition's releases in one epoch, all windows alike."""
-    terms = terms_of(system)
-    return system.noise_address("release-noise", terms.mechanism, terms.parameters, genesis_nonce, epoch, partition)
+def release_address(
+    system: P2BSystem,
+    genesis_nonce: bytes,
+    partition: int,
+    epoch: int = FIRST_EPOCH,
+    window: int | None = None,
+    content: bytes = b"",
+) -> NoiseAddress:
+    """The address of the noise of a partition's releases in one epoch; of one window if ``window`` is given."""
+    mechanism, parameters = terms_of(system).mechanism, terms_of(system).parameters
+    place = (genesis_nonce, epoch, partition, window, content)
+    return system.noise_address("release-noise", mechanism, parameters, *place)
 
 
 def window_address(
     system: P2BSystem, key: Key, genesis_nonce: bytes, partition: int, closed: ClosedWindow, epoch: int = FIRST_EPOCH
 ) -> NoiseAddress:
-    """What names the noise of one window: its number, and a keyed digest of the ids and contents of all its slots.
+    """The address of one window's noise: its number, and a keyed digest of the ids and contents of all its slots.
 
-    The sums follow from those and from the coins. The ids are in it so that equal noise says nothing of contents: two
-    sealings of a window have one address only if they hold the same slots, and a slot's id stands for one content.
+    The sums follow from ids, contents and coins. The digest covers the ids, so that equal noise reveals nothing about
+    contents: two closings of a window have the same address only if they hold the same slots, and a slot's id stands
+    for one content.
 
-    Coins are thrown for the window as a whole, by position in the order of ids, not one for each slot by its id: a
-    slot in two releases of a fork would meet the same coin in both, and that costs ln(1 + p (e^(2 eps) - 1)), more than
-    the 2 ln(1 + p (e^eps - 1)) of two coins.
+    Coins are drawn for the whole window, by position in the order of ids, and not for each slot by its id. With one
+    coin for each id, a slot in two releases of a fork would have the same coin in both. That costs
+    ln(1 + p (e^(2 eps) - 1)), more than the 2 ln(1 + p (e^eps - 1)) of two coins.
     """
     # Ids and contents have one size each, so the joined bytes can be read in one way.
     parts: tuple[bytes, ...] = (b"".join(closed.ids), b"".join(closed.contents))
     if closed.item_rows is not None:
-        # Which of them count follows from what rows stood for: the same slots under another catalogue are other sums.
+        # Which slots count follows from the items of the rows: under another catalogue the same slots give other sums.
         parts = (*parts, closed.item_rows.catalogue.to_bytes(4, "little"), closed.item_rows.entries)
     content = key.digest("window-content", *parts)
-    place = release_address(system, genesis_nonce, partition, epoch)
-    return replace(place, window=closed.window, content=content)
+    return release_address(system, genesis_nonce, partition, epoch, closed.window, content)
 
 
 def _of_codes(
     system: P2BSystem, key: Key, address: NoiseAddress, closed: ClosedWindow, running: RunningSums | None
 ) -> _Released:
     release, terms = system.config.release, terms_of(system)
-    reports = _sampled(system, key, address, closed)
-    everyone = np.ones(len(reports), dtype=np.bool_)
+    domain = Domain(*system.form.shape, release.levels)
+    slots = unpack_all(closed.contents, domain.codes, domain.arms, domain.levels)
+    # A report counts if the shuffler's secret coin kept it, and nulls have their coins, too.
+    coins = _coins(terms, key, address, closed)
+    reports = Reports(domain, slots.codes, slots.arms, slots.levels, slots.held & coins)
     if release.mode == "tuples":
+        everyone = np.ones(len(reports), dtype=np.bool_)
         return _Released(tuple_sums(reports.domain, tuples(reports, everyone, system.threshold)), 0.0)
     if release.mode == "paper":
         return _Released(tuple_sums(reports.domain, paper(reports, system.threshold)), 0.0)
@@ -223,14 +237,6 @@ _FORMS: Mapping[str, Callable[..., _Released]] = {
 def _coins(terms: ReleaseTerms, key: Key, address: NoiseAddress, closed: ClosedWindow) -> NDArray[np.bool_]:
     """The shuffler's secret coin for each slot of the window, nulls included."""
     return bernoulli(KeyedStream(key, address.at("sampling")), terms.sampling_units, len(closed.contents))
-
-
-def _sampled(system: P2BSystem, key: Key, address: NoiseAddress, closed: ClosedWindow) -> Reports:
-    """The window's slots; a report counts if the shuffler's secret coin kept it, and nulls have their coins, too."""
-    domain, terms = Domain(*system.form.shape, system.config.release.levels), terms_of(system)
-    coins = _coins(terms, key, address, closed)
-    slots = unpack_all(closed.contents, domain.codes, domain.arms, domain.levels)
-    return Reports(domain, slots.codes, slots.arms, slots.levels, slots.held & coins)
 
 
 def _parameters(system: P2BSystem) -> Mapping[str, int | str]:

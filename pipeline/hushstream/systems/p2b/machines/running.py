@@ -1,11 +1,11 @@
 """Sums of a partition's windows through a counter, published window by window as differences.
 
-After window t the counter's release is the noised total of all windows so far. What is published is what it adds
-to the release before: the differences of all windows up to t sum to the release after t, whoever adds them up, so
-nothing that reads crowds need know of the counter. Differences are post-processing of the counter's releases.
+After window t the counter's release is the noised total of all windows so far. Its difference to the release before is
+published. The differences of all windows up to t add up to the release after t, so a reader of crowds need not know
+that there is a counter. Differences are post-processing of the counter's releases.
 
-Where the model forgets, differences are added up with weights (`hushstream.systems.p2b.server.forgetting`), and what is
-published of the variance belongs to that sum.
+If the model forgets, differences are added up with weights (`hushstream.systems.p2b.server.forgetting`). The variance
+that is published is then that of the weighted sum.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hushstream.privacy.mechanisms.noise import NoiseAddress
 class RunningStep(NamedTuple):
     """What one window adds: noised sums, int64 (cells,), and how much the variance of the total changes.
 
-    Where windows fade the change is what is left beyond fading: V(t) - fade^2 V(t - 1).
+    If windows fade, the change is V(t) - fade^2 V(t - 1), the part that does not come from fading.
     """
 
     sums: NDArray[np.int64]
@@ -34,18 +34,24 @@ class RunningSums:
     """The counter over the windows of one partition."""
 
     def __init__(self, tree: NegativeDigitTree, key: Key, address: NoiseAddress, fade: float = 1.0) -> None:
-        """Before the first window, under noise that ``key`` and ``address`` name; ``fade``: of weights, a window."""
+        """Begin before the first window.
+
+        Args:
+            tree: the mechanism of the counter.
+            key, address: name the noise.
+            fade: factor of the weights of earlier windows with each later one.
+        """
         self._tree = tree
         self._fade = fade
         self._counter: Counter = tree.open(key, address)
 
     @property
     def windows(self) -> int:
-        """How many windows it has taken."""
+        """How many windows were added."""
         return self._counter.leaves
 
     def step(self, sums: NDArray[np.int64]) -> RunningStep:
-        """Take a window's exact sums, (cells,), and give what is published of it.
+        """Add a window's exact sums, (cells,), and return what is published for it.
 
         Raises:
             HorizonReached: more windows than the counter's price pays for.
@@ -59,10 +65,10 @@ class RunningSums:
         return self._counter.dump()
 
     def load(self, state: bytes) -> None:
-        """Take over a state.
+        """Return to a state that `dump` wrote.
 
         Raises:
-            BadState: not the bytes of such a state.
+            BadState: these are not the bytes of such a state.
         """
         self._counter.load(state)
 
@@ -78,7 +84,7 @@ class RunningSums:
         return float(self._tree.faded_changes(leaves, leaves, self._fade)[0])
 
     def _variance(self, leaves: int) -> float:
-        """Of the total after so many windows, from the closed form: t m(t) - (t-1) m(t-1), m the mean over 1..t."""
+        """The variance of the total after t windows: t m(t) - (t-1) m(t-1), m(t) being the mean variance over 1..t."""
         if not leaves:
             return 0.0
         rest = (leaves - 1) * self._tree.mean_square(leaves - 1) if leaves > 1 else 0.0
@@ -88,5 +94,5 @@ class RunningSums:
 def open_running(
     tree: NegativeDigitTree | None, key: Key, address: NoiseAddress, fade: float = 1.0
 ) -> RunningSums | None:
-    """The counter of a partition, where there is one; see `RunningSums`."""
+    """The counter of a partition; None if each window has fresh noise. Arguments as in `RunningSums`."""
     return None if tree is None else RunningSums(tree, key, address, fade)

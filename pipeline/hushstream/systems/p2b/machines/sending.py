@@ -1,4 +1,4 @@
-"""What a learner sends beside its decisions: padded slots, forwarded phase ends, and interactions of public data."""
+"""The outputs of a learner besides decisions: padded slots, forwarded phase ends, and interactions of public data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hushstream.systems.p2b.edge.terms import Slot
 from hushstream.systems.p2b.guarantee.deployment import TRACKS, P2BSystem
 
 _RECORD_ROOM = 4096
-"""Bytes of an interactions record beside its columns."""
+"""Bytes of an interactions record without its columns."""
 
 
 class TakenSlot(NamedTuple):
@@ -32,12 +32,12 @@ class TakenSlot(NamedTuple):
 
 
 def slot_outputs(system: P2BSystem, taken: Sequence[TakenSlot], phase: int, encode: Encode) -> Iterator[Output]:
-    """The records of slots, in the order of their ids, which is keyed: it tells nothing of who came first.
+    """The records of slots in the order of their ids. The ids are keyed, so the order does not show who came first.
 
-    The partition follows from the id likewise, the log's key is null, and all records have one size; how they travel
-    (no headers, one client id, one producer) is the driver's part. What nobody can hide here is when a batch of slots
-    came: whoever reads contexts as well knows whose slots were due then, and their part of the answer is the size of
-    that group. In the non-private arm of an experiment on public data the same interactions follow in clear.
+    The partition also follows from the id, the record key is null, and all records have one size. The driver provides
+    the rest (no headers, one client id, one producer). The time of a batch of slots cannot be hidden here: whoever also
+    reads contexts knows whose slots were due then, so a slot hides only among the slots of its batch. In the
+    non-private arm of an experiment on public data, the same interactions follow in clear.
     """
     ordered = sorted(taken, key=lambda item: item.slot.report_id)
     for item in ordered:
@@ -49,7 +49,7 @@ def slot_outputs(system: P2BSystem, taken: Sequence[TakenSlot], phase: int, enco
 
 
 def _slot_record(system: P2BSystem, taken: TakenSlot, encode: Encode) -> bytes:
-    """A slot as it travels; sealed to the shuffler where the deployment says so."""
+    """The record of a slot, sealed to the shuffler if the deployment seals slots."""
     slot = taken.slot
     place = SlotPlace(slot.report_id, taken.period.to_bytes(8, "little"), system.digest)
     if system.sealing is None:
@@ -59,7 +59,7 @@ def _slot_record(system: P2BSystem, taken: TakenSlot, encode: Encode) -> bytes:
 
 
 def item_rows_outputs(system: P2BSystem, catalogue: Catalogue, encode: Encode) -> Iterator[Output]:
-    """What the rows of sums stand for, for every shuffler."""
+    """The record that says which items the rows of sums stand for, for every shuffler."""
     rows = {"catalogue": catalogue.version, "entries": catalogue.entries.astype("<i4").tobytes()}
     value = encode("ItemRows", {**rows, "config_digest": system.digest})
     for shuffler in range(system.config.partitions.shuffler):
@@ -67,7 +67,7 @@ def item_rows_outputs(system: P2BSystem, catalogue: Catalogue, encode: Encode) -
 
 
 def phase_end_outputs(system: P2BSystem, origin: int, phase: int, encode: Encode) -> Iterator[Output]:
-    """The phase end of a learner partition, for every shuffler and for the track that reads raw interactions."""
+    """The phase end of a learner partition, for every shuffler, and for the non-private track if there is one."""
     fields = {"phase": phase, "origin": origin, "config_digest": system.digest, "after_click": -1}
     value = encode("Seal", fields)
     for shuffler in range(system.config.partitions.shuffler):
@@ -79,9 +79,9 @@ def phase_end_outputs(system: P2BSystem, origin: int, phase: int, encode: Encode
 def _interaction_outputs(
     system: P2BSystem, known: Sequence[tuple[bytes, Interaction]], phase: int, encode: Encode
 ) -> Iterator[Output]:
-    """As many records as it takes: a phase end may owe the slots of any number of users at once.
+    """The interactions in as many records as needed: at a phase end, slots of any number of users leave at once.
 
-    Interactions of two batches may be alike; the digest of the report ids tells a repeat of one from another.
+    Two batches may hold equal interactions. The digest of the report ids distinguishes a new batch from a repeated one.
     """
     dimension = system.config.context.dimension
     rows = max(1, (codec.MAX_VALUE_BYTES - _RECORD_ROOM) // (4 * dimension + 4 + 8))

@@ -1,11 +1,12 @@
-"""The shuffler role: windows of padded slots, and what a closed window releases (shuffler zone).
+"""The shuffler role (shuffler zone): collects padded slots in windows, and releases each window when it closes.
 
-`ShufflerMachine.fold` is the way of a slot: it is decoded, checked, and joins the open window; a window that closes is
-charged, drawn, journaled and released (`ShufflerMachine._release`).
+`ShufflerMachine.fold` shows the way of a slot: it is decoded, checked, and joins the open window. A window that closes
+is charged, noised, journaled and released (`ShufflerMachine._release`).
 
-Noise is named by what a window holds as well, so a journal that was rolled back draws other noise over other slots; a
-counter over windows draws ahead, so when a rollback is suspected (`ReleasingMachine.request_epoch`) it begins anew in
-an epoch of its own, at its price. It begins anew under a next key, too: no slot is in two of them.
+The noise address contains the window's content, so a journal that was rolled back draws other noise over other slots.
+A counter over windows draws noise ahead of its input. So when a rollback is suspected
+(`ReleasingMachine.request_epoch`), it begins anew in a new epoch, at its price. It also begins anew under the next key;
+no slot is in two counters then, so that costs nothing more.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from hushstream.engine.devices.errors import BadSeal
 from hushstream.engine.devices.recipients import Openers
 from hushstream.engine.devices.sealing import SlotPlace
 from hushstream.engine.journal.chain import Identity
-from hushstream.engine.noise.spending import Asked
+from hushstream.engine.noise.spending import ChargeResult
 from hushstream.engine.one_input import Gathered, Read
 from hushstream.engine.records import InputSlice, Output, Step
 from hushstream.engine.release_parts import parts_of_record
@@ -68,7 +69,7 @@ class ShufflerMachine(ReleasingRole):
             partition: the home partition.
             key: the shuffler's key that the journal begins with.
             sealing: the keys that open sealed slots, where slots are sealed.
-            ring: what the shuffler's key file holds: where the key turns next.
+            ring: the shuffler's key file; it says from where the next key is in force.
 
         Raises:
             BadSeal: slots are sealed to a key that is not in ``sealing``.
@@ -77,7 +78,7 @@ class ShufflerMachine(ReleasingRole):
         source = ("reports", partition)
         super().__init__(system, identity, "WindowJournal", source, SHUFFLER_ZONE, key, ring, FIRST_EPOCH)
         form = system.form
-        # Where slots are sealed, one in clear is refused: an edge that forgot to seal shows what its users do.
+        # Where slots are sealed, a slot in clear is refused: it shows what its user did.
         self._slot = form.slot_record if system.sealing is None else form.sealed_record
         self._kinds = _BESIDE | {self._slot} | ({_ITEM_ROWS} if system.config.named_items else frozenset())
         self._opener = None if system.sealing is None else Openers(system.sealing, sealing, form.opener)
@@ -93,7 +94,7 @@ class ShufflerMachine(ReleasingRole):
         gathered, windows = Gathered(self), self.windows
         for slot in self._checked(self.read(slices, self._kinds)):
             record, name, fields, reason = slot.read
-            # Log time first, or a slot that comes after the end would be counted in the window that ends before it.
+            # Log time advances first: otherwise a slot after a window's end would be counted in that window.
             closed = windows.advance(record.timestamp_ms)
             if reason:
                 gathered.refuse(reason, record)
@@ -124,7 +125,7 @@ class ShufflerMachine(ReleasingRole):
         return self.finished(slices, gathered)
 
     def _checked(self, records: Sequence[Read]) -> list[_Slot]:
-        """Open the contents of slots, and refuse those that hold nothing that a slot may hold."""
+        """Decrypt the contents of slots where they are sealed, and refuse invalid ones."""
         checked = []
         for read in records:
             content = b""
@@ -147,10 +148,10 @@ class ShufflerMachine(ReleasingRole):
         releases = self.releases
         if releases.opens_epoch():
             self.open_noise()
-        # 1. Charge: each window pays for itself, or all for the counter that they run through.
-        asked = releases.ask(0 if self.running_sums is not None else closed.window)
+        # 1. Charge: each window is charged for itself, or all windows together for their counter.
+        charge_result = releases.try_charge(0 if self.running_sums is not None else closed.window)
         # 2. Draw. Nothing is known to anybody yet: a crash here repeats the draw from the same address.
-        outputs = () if asked.refused else self._outputs(closed, asked, gathered)
+        outputs = () if charge_result.refused else self._outputs(closed, charge_result, gathered)
         # 3. Journal.
         terms = terms_of(self.system)
         fields = {
@@ -160,10 +161,10 @@ class ShufflerMachine(ReleasingRole):
             "mechanism": terms.mechanism,
             "parameters": terms.text,
         }
-        if self.released(high, fields, outputs, asked, gathered, Outcome.WINDOW):
+        if self.released(high, fields, outputs, charge_result, gathered, Outcome.WINDOW):
             self.open_noise()
 
-    def _outputs(self, closed: ClosedWindow, asked: Asked, gathered: Gathered) -> tuple[Output, ...]:
+    def _outputs(self, closed: ClosedWindow, charge_result: ChargeResult, gathered: Gathered) -> tuple[Output, ...]:
         key, nonce, running, epoch = (
             self.releases.key,
             self.releases.nonce,
@@ -180,11 +181,11 @@ class ShufflerMachine(ReleasingRole):
             crowd = parts_of_record(form.crowd_record, release.crowd, self.chain, self.system.digest)
         return (
             *[Output("crowds", TRACKS.index("private"), value) for value in crowd],
-            self.debited(release.window_id, asked),
+            self.debited(release.window_id, charge_result),
         )
 
     def open_noise(self) -> None:
-        """Begin the counter over windows, where there is one, under the noise of this epoch."""
+        """Begin the counter over windows, if there is one, under the noise of this epoch."""
         address = release_address(self.system, self.releases.nonce, self.partition, self.releases.epoch.number)
         fade = fade_of_windows(self.system.config)
         self.running_sums = open_running(self.system.window_tree, self.releases.key, address, fade)
@@ -197,22 +198,22 @@ class ShufflerMachine(ReleasingRole):
 
     @property
     def draws_ahead(self) -> bool:
-        """See `ReleasingRole.draws_ahead`: a counter over windows does."""
+        """See `ReleasingRole.draws_ahead`: only a counter over windows does."""
         return self.running_sums is not None
 
     @property
     def windows_covered(self) -> int:
-        """How many windows the counter over windows has taken in this epoch; 0 where there is none."""
+        """How many windows were added to the counter in this epoch; 0 if there is no counter."""
         return 0 if self.running_sums is None else self.running_sums.windows
 
     def tick(self, idle_ms: int) -> Output | None:
-        """See `Ticks.tick`: while a window with slots waits for its end."""
+        """See `Ticks.tick`: a tick is needed while time must close a window that holds slots."""
         open_ms = self.windows.rules.open_ms
         return self.tick_record() if open_ms is not None and self.windows.slots and idle_ms >= open_ms else None
 
 
 class _Slot(NamedTuple):
-    """A record of the input, and the content of the slot that it is."""
+    """A record of the input, and the opened content if it is a slot."""
 
     read: Read
     content: bytes

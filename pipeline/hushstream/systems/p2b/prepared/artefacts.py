@@ -1,9 +1,9 @@
-"""What is prepared once for a deployment of P2B and must be the same for all its workers.
+"""The prepared files of a deployment of P2B. They are made once, and must be the same for all its workers.
 
-``encoder.json``: the centroids that were fitted once, as whole numbers, since another machine's k-means may find
-others. ``sealing.json`` (where slots are sealed): the shuffler's public keys. ``start.json``: the exported model that
-new users begin with, where one was named. ``signing.json`` (where devices take models): the aggregator's public keys;
-``agreement.json``: what applications ship to devices, which follows from all of these.
+``encoder.json``: the fitted centroids as whole numbers; they are kept, because another machine's k-means may find
+others. ``sealing.json``, if slots are sealed: the shuffler's public keys. ``start.json``, if a model was named: the
+exported model that new users begin with. If devices take models: ``signing.json``, the aggregator's public keys, and
+``agreement.json``, which follows from all of these and which applications ship to devices.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ STARTED_FROM = PreparedFrom("start", "a model that `hushstream model export` wro
 
 
 def prepare(config: P2BConfig, given: Given) -> Mapping[str, bytes]:
-    """Fit the encoder on the public grid of contexts, where there are codes, and publish the sealing key's public half.
+    """Make the files: fit the encoder on the public grid of contexts, and publish the public keys; see the module.
 
     Raises:
-        ConfigurationError: slots are sealed, and neither what was prepared nor a key at hand says to whom; or they are
-            sealed to another key already.
+        ConfigurationError: slots are sealed, and neither the prepared files nor the key files hold a public key; slots
+            are sealed to another key already; or the model that was named does not fit.
     """
     made: dict[str, bytes] = {}
     artefacts = given.artefacts
@@ -48,24 +48,24 @@ def prepare(config: P2BConfig, given: Given) -> Mapping[str, bytes]:
     if config.slot.sealed:
         made |= first_keys(given, config.devices)
     if config.devices:
-        there = Artefacts(artefacts.where, {**artefacts.files, **made})
+        so_far = Artefacts(artefacts.where, {**artefacts.files, **made})
         made[AGREEMENT] = agreement_of(
-            P2BSystem.declared(config, False, read_start(there), *_published_keys(config, there))
+            P2BSystem.declared(config, False, read_start(so_far), *_published_keys(config, so_far))
         )
     if summed_of(config).fits_encoder and not artefacts.has(ENCODER):
-        there = Artefacts(artefacts.where, {**artefacts.files, **made})
-        sealing = read_sealing(there) if config.slot.sealed else None
-        made[ENCODER] = encoder_file(_encoder_of(read_start(there)) or P2BSystem.fitted(config, sealing).encoder)
+        so_far = Artefacts(artefacts.where, {**artefacts.files, **made})
+        sealing = read_sealing(so_far) if config.slot.sealed else None
+        made[ENCODER] = encoder_file(_encoder_of(read_start(so_far)) or P2BSystem.fitted(config, sealing).encoder)
     if started:
         _require_start(config, Artefacts(artefacts.where, {**artefacts.files, **made}))
     return made
 
 
 def assemble(config: P2BConfig, artefacts: Artefacts) -> P2BSystem:
-    """Join a configuration with the encoder that was fitted for it, and the sealing keys that lie beside it.
+    """Join a configuration with its prepared files: encoder, start and public keys.
 
     Raises:
-        ConfigurationError: one is missing, damaged, or belongs to another configuration.
+        ConfigurationError: a file is missing, damaged, or belongs to another configuration.
     """
     if not summed_of(config).fits_encoder:
         start, sealing_keys = read_start(artefacts), _published_keys(config, artefacts)
@@ -100,10 +100,10 @@ def _read_lattice(config: P2BConfig, artefacts: Artefacts) -> NDArray[np.int64]:
 
 
 def read_start(artefacts: Artefacts) -> ExportedModel | None:
-    """What new users begin with; None where no model was named.
+    """The exported model that new users begin with; None if no model was named.
 
     Raises:
-        ConfigurationError: the file is damaged, or its golden decisions do not come out.
+        ConfigurationError: the file is damaged, or its golden decisions cannot be reproduced.
     """
     return _exported(artefacts.files[START], artefacts.path(START)) if artefacts.has(START) else None
 
@@ -111,7 +111,7 @@ def read_start(artefacts: Artefacts) -> ExportedModel | None:
 def _exported(content: bytes, where: str) -> ExportedModel:
     try:
         model = ExportedModel.read(content)
-        # Without these nobody can go on from it.
+        # A model without its price or its number of slots cannot be continued.
         _ = model.paid, model.slots
     except HushstreamError as error:
         raise ConfigurationError(f"{where}: {error}") from None
@@ -119,10 +119,10 @@ def _exported(content: bytes, where: str) -> ExportedModel:
 
 
 def _start_of(config: P2BConfig, artefacts: Artefacts, where: str, text: str) -> Mapping[str, bytes]:
-    """The artefact of a model that is named for it.
+    """The prepared file of the model that was named as the start.
 
     Raises:
-        ConfigurationError: it is no such model, one of another form, or another one than before.
+        ConfigurationError: the text is no exported model, or a model of another form, or another one than before.
     """
     model = _exported(text.encode(), where)
     require_form(model, config)
@@ -133,10 +133,10 @@ def _start_of(config: P2BConfig, artefacts: Artefacts, where: str, text: str) ->
 
 
 def _require_start(config: P2BConfig, artefacts: Artefacts) -> None:
-    """Refuse a start that no user of this deployment could begin with.
+    """Refuse a start that users of this deployment cannot begin with.
 
     Raises:
-        ConfigurationError: it is such a one.
+        ConfigurationError: they cannot begin with this start.
     """
     start = read_start(artefacts)
     if summed_of(config).fits_encoder:
@@ -146,16 +146,16 @@ def _require_start(config: P2BConfig, artefacts: Artefacts) -> None:
 
 
 def _encoder_of(start: ExportedModel | None) -> Encoder | None:
-    """The encoder whose codes a start was learned on: a deployment that begins with it takes it over."""
+    """The encoder that a deployment takes over from its start, because the start was learned on one-hot codes."""
     return start.encoder if isinstance(start, ExportedCodes) and start.onehot else None
 
 
 def encoder_file(encoder: Encoder) -> bytes:
-    """A fitted encoder."""
+    """A fitted encoder as the content of its file."""
     return json.dumps({"digits": encoder.digits, "centroids": encoder.lattice.tolist()}).encode()
 
 
 def _published_keys(config: P2BConfig, artefacts: Artefacts) -> tuple[Recipients | None, SigningKeys | None]:
-    """The public keys of a deployment of declared features, as far as it has any."""
+    """The public keys of a deployment of declared features: for sealing and for signing, if it uses them."""
     sealing = read_sealing(artefacts) if config.slot.sealed else None
     return sealing, read_signing(artefacts) if config.devices else None

@@ -15,10 +15,10 @@ from hushstream.systems.p2b.server.warm_start import cold_start
 
 
 def agreement_of(system: P2BSystem) -> bytes:
-    """What devices of a deployment agree to; the same bytes whenever it is made.
+    """The agreement that applications ship to devices. One deployment always gives the same bytes.
 
     Raises:
-        ConfigurationError: its learners are no devices.
+        ConfigurationError: the deployment's learners are no devices.
     """
     config, sealing, signing = system.config, system.sealing, system.signing
     if sealing is None or signing is None:
@@ -30,7 +30,7 @@ def agreement_of(system: P2BSystem) -> bytes:
     start = cold_start(layout.arms, layout.cells, len(layout.schema.table))
     exchange, took_part = system.guarantee().life_prices.which, system.guarantee().life_prices.took_part
     assert took_part is not None, "whether somebody took part is not public here"
-    said: dict[str, Any] = {
+    agreement: dict[str, Any] = {
         "format": FORMAT,
         "deployment": config.deployment,
         "configuration": system.digest.hex(),
@@ -66,7 +66,7 @@ def agreement_of(system: P2BSystem) -> bytes:
             "reward_variance": start.reward_variance,
         },
     }
-    return (json.dumps(said, indent=1, ensure_ascii=False) + "\n").encode()
+    return (json.dumps(agreement, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def _terms(system: P2BSystem) -> dict[str, Any]:
@@ -85,6 +85,6 @@ def _terms(system: P2BSystem) -> dict[str, Any]:
 
 
 def _words(system: P2BSystem) -> list[str]:
-    """The promise in a sentence, and what it does not cover."""
+    """The promise in one sentence, and what it does not cover."""
     promises = system.promises
     return [promises.sentence(), *(f"Not protected: {one}" for one in promises.releases.not_protected)]

@@ -1,1 +1,1 @@
-"""What is said of a deployment: facts beside its guarantee, its lift, what its model prefers."""
+"""Reports on a deployment: facts for its statement, its lift, its model, and plans."""

@@ -1,4 +1,4 @@
-"""What follows from a configuration of declared features, in numbers and in words: for whoever decides on it."""
+"""Facts that follow from a configuration of declared features, in numbers and words, for whoever decides on it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from hushstream.systems.p2b.server.forgetting import remembered
 from hushstream.systems.p2b.server.half_lives import HALF_LIVES
 
 _MOST_SLOTS = 10**12
-"""What `expected_slots` takes."""
+"""The largest value of `expected_slots`."""
 
 _MOST_NOISE = 0.5
-"""Of an item's slots: with more noise than that its total says little."""
+"""Share of an item's slots: if the noise is larger, the item's total says little."""
 
 
 def facts_of(config: P2BConfig) -> Sequence[Fact]:
-    """Which interaction a slot holds, and how exact an item's total is."""
+    """The facts: which interaction a slot holds, how exact an item's total is, and how the model forgets."""
     form = FeaturesForm(config)
     layout = form.layout
     items = config.arms if config.expected_items is None else config.expected_items
@@ -36,8 +36,9 @@ def facts_of(config: P2BConfig) -> Sequence[Fact]:
         Fact(
             "noise_of_an_item",
             noise,
-            f"{layout.cells} cells an item, {form.content_bytes} bytes a slot. Of some {slots:.4g} slots an item, its "
-            f"total is off by {noise:.3g} (one deviation) at the end of {count_text(windows, 'window')}{advice}.",
+            f"{layout.cells} cells an item, {form.content_bytes} bytes a slot. After {count_text(windows, 'window')} "
+            f"an item has some {slots:.4g} slots, and the standard deviation of the noise in this total is "
+            f"{noise:.3g}{advice}.",
         ),
         *_forgetting(config),
         *(_items(config) if config.named_items else ()),
@@ -46,25 +47,25 @@ def facts_of(config: P2BConfig) -> Sequence[Fact]:
 
 
 def _noise_of_an_item(config: P2BConfig) -> float:
-    """One deviation of the noise in an item's total at the end of all windows, in slots."""
+    """The standard deviation of the noise in an item's total after all windows, in slots."""
     layout = layout_of_slots(config)
     return math.sqrt(noise_variance(config, expected_windows(config))) / (layout.budgets[0] * layout.levels)
 
 
 def _learns(config: P2BConfig) -> bool:
-    """Whether noise leaves something of an item's total."""
+    """Whether the noise is small enough that an item's total says something."""
     items = config.arms if config.expected_items is None else config.expected_items
     return _noise_of_an_item(config) <= _MOST_NOISE * _remembered_slots(config) / items
 
 
 def _remembered_slots(config: P2BConfig) -> float:
-    """As many slots as the model is worth at the end of all windows."""
+    """The effective number of slots of the model after all windows."""
     share = remembered(config, expected_windows(config)).share
     return config.expected_slots * config.slot.lifetime_slots * share
 
 
 def _what_would_do(config: P2BConfig, items: int) -> str:
-    """For how many items these slots are enough, and how many slots these items need."""
+    """The advice: for how many items the expected slots are enough, and how many slots these items need."""
     fit = _last(lambda count: _learns(replace(config, expected_items=count)), 1, items)
     enough = (
         f"the slots expected are enough for {fit} items" if fit else "the slots expected are not enough for one item"
@@ -74,13 +75,13 @@ def _what_would_do(config: P2BConfig, items: int) -> str:
         most = min(2 * most, _MOST_SLOTS)
     if not _learns(replace(config, expected_slots=most)):
         return f"{enough}, and no number of slots is for {items}: state a larger privacy.epsilon"
-    # What lies below the last doubling is too few.
+    # The number before the last doubling is not enough, so the least one lies above it.
     slots = 1 + _last(lambda count: not _learns(replace(config, expected_slots=count)), most // 2, most)
     return f"{enough}, and {items} items need `expected_slots` of some {_rounded_up(slots)}"
 
 
 def _last(holds: Callable[[int], bool], least: int, most: int) -> int:
-    """The last whole number from ``least`` to ``most`` up to which a condition holds; else the one below."""
+    """The last whole number from ``least`` to ``most`` up to which a condition holds; ``least`` - 1 for none."""
     low, high = least - 1, most
     while low < high:
         middle = (low + high + 1) // 2
@@ -89,7 +90,7 @@ def _last(holds: Callable[[int], bool], least: int, most: int) -> int:
 
 
 def _rounded_up(count: int) -> int:
-    """To two digits: the number of slots is a guess anyway."""
+    """Round up to two digits, because the number of slots is only a guess."""
     step = int(10 ** max(0, len(str(count)) - 2))
     return -(-count // step) * step
 
@@ -108,7 +109,7 @@ def _forgetting(config: P2BConfig) -> Iterator[Fact]:
         yield Fact(
             "half_lives",
             len(HALF_LIVES),
-            "The model forgets with the half-life that foretold the released windows so far best, or not at all "
+            "The model forgets with the half-life that predicted the released windows so far best, or not at all "
             "(`model.half_life: auto`). It costs nothing and refunds nothing: it reads what was released, and every "
             "price here is as without it.",
         )

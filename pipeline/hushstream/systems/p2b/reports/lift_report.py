@@ -1,4 +1,4 @@
-"""What the model is worth over the hold-out, from the published lift topic alone."""
+"""The report on the model's lift over the hold-out, from the published lift topic alone."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from hushstream.systems.p2b.configuration import LiftConfig
 from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.lift import GroupRate, Lift, lift_of
 
-_BASIS = "Of decisions whose wait for a reward is over; the 95 % hold however alike the decisions of one user are."
+_BASIS = "Decisions that wait for a reward are left out. The 95 % hold however alike the decisions of one user are."
 
 
 @dataclass(frozen=True, slots=True)
 class LiftReport:
-    """The lift, and what it rests on.
+    """The lift, and the releases that it was computed from.
 
     Attributes:
         lift: rates of both groups.
-        releases: of all counters together, the newest numbers added up.
-        epsilon_micro: what one user has spent on it, at most.
-        delta_units: likewise.
-        private_as_stated: False when a release was made under a seeded key.
+        releases: number of releases of all counters together.
+        epsilon_micro: the most epsilon that one user has spent on it.
+        delta_units: the most delta that one user has spent on it.
+        private_as_stated: False if a release was made under a seeded key.
     """
 
     lift: Lift
@@ -39,11 +39,11 @@ class LiftReport:
 
     @property
     def exit_code(self) -> int:
-        """0 where the uplift is known, 1 where too little was shown to tell it from the noise."""
+        """0 if the uplift is known; 1 if too little was shown to distinguish it from the noise."""
         return 0 if self.lift.uplift is not None else 1
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values under stable keys; null where too little was shown to tell."""
+        """Plain values under stable keys; null if too little was shown."""
         uplift = self.lift.uplift
         return {
             "model": _rate(self.lift.model),
@@ -64,7 +64,7 @@ class LiftReport:
         for (name, rate), counted in zip(groups, self.lift.counted, strict=True):
             if rate is None:
                 lines.append(
-                    f"{name}: too little was shown to tell from the noise: about "
+                    f"{name}: too little was shown to distinguish it from the noise: about "
                     f"{count_text(max(0.0, counted), 'decision', '.0f')} "
                     f"counted, some {self.lift.needed:.0f} needed, so {math.ceil(self.lift.needed - counted)} more."
                 )
@@ -97,7 +97,7 @@ def read_lift(values: Iterable[bytes], system: P2BSystem) -> LiftReport:
     """The lift of a deployment.
 
     Args:
-        values: of the records on the lift's topic.
+        values: the bytes of the records on the lift's topic.
         system: the deployment.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A released model as a file, for whoever decides with it elsewhere or starts another deployment from it."""
+"""Exports a released model as a file, to decide with it elsewhere or to start another deployment from it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _GOLDEN = 12
 def export_model(
     system: P2BSystem, values: Iterable[bytes], version: int | None = None, catalogue: Catalogue | None = None
 ) -> ExportedModel:
-    """A version of the released model, the newest if none is named; arguments as of `read_model`.
+    """A version of the released model, the newest if none is named; arguments as in `read_model`.
 
     Raises:
         HushstreamError: there is no such version.
@@ -77,24 +77,24 @@ def _about(system: P2BSystem, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Decided:
-    """What the learner's kernel decides for somebody who was never seen."""
+    """The decisions of the learner's kernel for a user who was never seen."""
 
     def __init__(
         self, system: P2BSystem, arrays: tuple[Float64, ...], rows: NDArray[np.intp], items: Sequence[int | str]
     ) -> None:
-        """With a model's arrays, in some rows of which items stand."""
+        """Load a model's arrays; ``rows`` are those that items stand in."""
         self._policy, self._rows, self._items = system.policy(), rows, items
         self._policy.adopt(TRACKS[0], 1, *arrays)
 
     def of(self, context: Context, encoded: NDArray[Any]) -> Golden:
-        """For a context, which the kernel is given as it is encoded."""
+        """The decision for a context; the kernel gets its encoded form."""
         state = self._policy.shared(TRACKS[0]).state
         scores = np.asarray(self._policy.scores(state, encoded), dtype=np.float64)[self._rows]
         return Golden(context, scores.tolist(), self._items[int(scores.argmax())])
 
 
 def _histograms(dimension: int) -> list[list[float]]:
-    """Contexts with one entry, or with two in several shares, none of anybody."""
+    """Made-up contexts with one entry, or with two entries in several shares; none comes from a user."""
     found = []
     for number in range(_GOLDEN):
         share, context = (1.0, 0.5, 0.75, 0.25)[number // dimension % 4], [0.0] * dimension
@@ -105,7 +105,10 @@ def _histograms(dimension: int) -> list[list[float]]:
 
 
 def _contexts(schema: FeatureSchema) -> list[dict[str, Any]]:
-    """Contexts of which each feature takes its values in turn, none of anybody: the first knows nothing."""
+    """Made-up contexts in which each feature takes its example values in turn; the first one has no values.
+
+    None comes from a user.
+    """
     features = schema.features.items()
     examples = {name: _values_of(feature) for name, feature in features if not isinstance(feature, Cross)}
     found: list[dict[str, Any]] = [{}]

@@ -1,13 +1,14 @@
-"""What a released model prefers, for whom, and how sure it is: from the models topic and the configuration alone.
+"""The report on a released model: which items it prefers in which cells, and how sure it is.
 
-Both forms are read as one table: for each item and each cell (a value of a declared feature, or a code) the reward that
-the model expects and its deviation. For declared features that is m_a0 + m_aj, the item's own reward and the cell's
-effect, independent, and linear around the mean rate, as learners take it; for codes theta'c, with variance c'A^-1 c of
-rewards of variance 1/4. How sure it is that one item is the best of a cell is said against the second best, both taken
-as normal and independent.
+It is made from the models topic and the configuration alone. Both forms become one table: for each item and each cell
+(a value of a declared feature, or a code) the reward that the model expects, and its standard deviation. For declared
+features the reward is m_a0 + m_aj, the item's own reward plus the cell's effect, which are independent, and linear
+around the mean rate, as learners use them. For codes it is theta'c, with variance c'A^-1 c for rewards of variance 1/4.
+The probability that an item is the best of a cell compares it with the second best, both taken as normal and
+independent.
 
-The noise's share of an average effect's variance follows from public numbers: how many windows were released
-(a version each), the slots behind the model, and the configuration.
+The share of the noise in the variance of an average effect follows from public numbers: the number of released windows
+(one for each version), the slots behind the model, and the configuration.
 """
 
 from __future__ import annotations
@@ -36,20 +37,20 @@ from hushstream.systems.p2b.reports.planning.forecast import Sample, noise_of_ce
 
 Float64 = NDArray[np.float64]
 
-_MOST_TOLD = 5
+_MOST_SHOWN = 5
 _COMPARED = 2
 _REWARD_VARIANCE = 0.25
 _LINE = "private"
 
 
 class ShownItem(NamedTuple):
-    """An item as people read it.
+    """An item as it is shown to people.
 
     Attributes:
-        item: its id, or its number where items have no names.
+        item: its id; its number if items have no names.
         called: its title and its id, or "item 3".
-        title: what people call it; empty where it has none.
-        retired: whether it is shown no more, as far as the catalogue was read.
+        title: its title; empty if it has none.
+        retired: whether it is retired, as far as the catalogue was read.
     """
 
     item: int | str
@@ -59,8 +60,8 @@ class ShownItem(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys."""
-        told = {"title": self.title, "retired": self.retired}
-        return {"item": self.item, **{name: value for name, value in told.items() if value}}
+        named = {"title": self.title, "retired": self.retired}
+        return {"item": self.item, **{name: value for name, value in named.items() if value}}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,14 +69,14 @@ class ModelTable:
     """One version of a model as a table.
 
     Attributes:
-        version: its number.
-        observations: slots behind it, as the record says.
+        version: number of the version.
+        observations: the number of slots behind it, from its record.
         items: the K items that its rows stood for.
         cells: names of the C cells.
-        own, own_deviations: (K,) an item's expected reward over all cells.
-        effects, deviations: (K, C) what a cell adds to it.
+        own, own_deviations: (K,) an item's expected reward over all cells, and its standard deviation.
+        effects, deviations: (K, C) the effect that a cell adds to it, and its standard deviation.
         noise: share of the noise in the variance of an average effect, by block.
-        private_as_stated: False where a release was made under a seeded key.
+        private_as_stated: False if a release was made under a seeded key.
     """
 
     version: int
@@ -118,22 +119,22 @@ class ModelTable:
         lines += ["", "Items, by expected reward"]
         for row in np.argsort(-self.own, kind="stable").tolist():
             reward = f"{self.own[row]:.4f} +- {self.own_deviations[row]:.4f}"
-            lines.append(f"  {self.items[row].called}: {reward}{self._told(row)}")
+            lines.append(f"  {self.items[row].called}: {reward}{self._surest_effects(row)}")
         lines += ["", "Best item by cell"]
         lines += [f"  {one.as_text()}" for one in self.segments()]
         lines += ["", "Share of the noise in the variance of an average effect"]
         lines += [f"  {name}: {share:.0%}" for name, share in self.noise.items()]
         return "\n".join(lines) + "\n"
 
-    def _told(self, row: int) -> str:
-        """An item's surest effects, beyond two deviations."""
+    def _surest_effects(self, row: int) -> str:
+        """The surest effects of an item that exceed two standard deviations, as text."""
         sure = np.abs(self.effects[row]) / np.maximum(self.deviations[row], 1e-300)
-        places = [place for place in np.argsort(-sure, kind="stable")[:_MOST_TOLD].tolist() if sure[place] > 2]
-        told = ", ".join(f"{self.cells[place]} {self.effects[row, place]:+.4f}" for place in places)
-        return f"; {told}" if told else ""
+        places = [place for place in np.argsort(-sure, kind="stable")[:_MOST_SHOWN].tolist() if sure[place] > 2]
+        text = ", ".join(f"{self.cells[place]} {self.effects[row, place]:+.4f}" for place in places)
+        return f"; {text}" if text else ""
 
     def segments(self) -> list[Segment]:
-        """The best item on offer in each cell; none where one item alone is."""
+        """The best item on offer in each cell; empty if only one item is on offer."""
         if sum(not one.retired for one in self.items) < _COMPARED:
             return []
         found = []
@@ -153,15 +154,15 @@ class ModelTable:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """What a model prefers in one cell.
+    """The item that a model prefers in one cell.
 
     Attributes:
-        cell: its name.
-        item: the best one.
-        reward: of it.
-        second: the next one.
-        margin: by which it is better.
-        sure: probability that it is.
+        cell: name of the cell.
+        item: the best item.
+        reward: its expected reward.
+        second: the second best item.
+        margin: the difference of their expected rewards.
+        sure: probability that the first one is better.
     """
 
     cell: str
@@ -183,7 +184,7 @@ class Segment:
         }
 
     def as_text(self) -> str:
-        """In a line."""
+        """One line of text."""
         return (
             f"{self.cell}: {self.item.called} ({self.reward:.4f}), by {self.margin:.4f} before {self.second.called}, "
             f"{self.sure:.0%} sure"
@@ -192,13 +193,13 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class ModelChange:
-    """Where two versions prefer different items.
+    """The differences between two versions of a model.
 
     Attributes:
-        older, newer: their numbers.
-        changed: the best item of each cell where it changed: (older, newer).
-        moved: items that both have by how far their own reward moved, the largest first.
-        entered, left: items that the newer one has alone, and the older one.
+        older, newer: numbers of the versions.
+        changed: the cells whose best item changed: (older, newer).
+        moved: items that both versions have, with the change of their own reward, the largest first.
+        entered, left: items that only the newer version has, and items that only the older one has.
     """
 
     older: int
@@ -220,20 +221,20 @@ class ModelChange:
         }
 
     def as_text(self) -> str:
-        """Whole lines."""
+        """Lines of text."""
         lines = [
             f"From version {self.older} to {self.newer}: another item is preferred in "
             f"{count_text(len(self.changed), 'cell')}."
         ]
         lines += [f"  {new.as_text()}; before, {old.item.called}" for old, new in self.changed]
-        lines += [f"  {item.called}: {by:+.4f}" for item, by in self.moved[:_MOST_TOLD]]
+        lines += [f"  {item.called}: {by:+.4f}" for item, by in self.moved[:_MOST_SHOWN]]
         lines += [f"  {item.called}: new" for item in self.entered]
         lines += [f"  {item.called}: gone" for item in self.left]
         return "\n".join(lines) + "\n"
 
 
 def change_of(older: ModelTable, newer: ModelTable) -> ModelChange:
-    """What differs between two versions of one deployment; items are told apart by their ids."""
+    """Compare two versions of one deployment; items are matched by their ids."""
     before, after = ({one.item: row for row, one in enumerate(table.items)} for table in (older, newer))
     both = [(newer.items[row], before[item], row) for item, row in after.items() if item in before]
     moved = [(item, float(newer.own[new] - older.own[old])) for item, old, new in both]
@@ -255,9 +256,9 @@ def read_model(
 
     Args:
         system: the deployment.
-        values: of the records on the models topic, and on that of their parts, where they have some.
-        version: its number.
-        catalogue: what items are called, read to its end; None where they have no names.
+        values: the bytes of the records on the models topic, and on the topic of their parts if there is one.
+        version: number of the version.
+        catalogue: the catalogue of items, read to its end; None if items have no names.
 
     Raises:
         HushstreamError: there is no such version.
@@ -269,7 +270,7 @@ def read_model(
 
 
 def released_fields(system: P2BSystem, values: Iterable[bytes], version: int | None) -> dict[str, Any]:
-    """What the record of a version says, of the newest if none is named; arguments and errors as of `read_model`."""
+    """The fields of a version's record, of the newest if none is named; arguments and errors as in `read_model`."""
     found: dict[str, Any] | None = None
     records = [codec.decode(value) for value in values]
     for name, fields in records:
@@ -290,16 +291,16 @@ def released_fields(system: P2BSystem, values: Iterable[bytes], version: int | N
 def shown_rows(
     system: P2BSystem, fields: Mapping[str, Any], catalogue: Catalogue | None
 ) -> tuple[NDArray[np.intp], list[ShownItem]]:
-    """Rows of a model that items stand in, (n,), and what these are called."""
+    """(n,) the rows of a model that items stand in, and these items."""
     if catalogue is None:
         return np.arange(system.config.arms), _numbered(system.config.arms)
-    # Rows that never had an item are as every row begins: nothing was learned of them.
+    # Rows that never had an item are left out: nothing was learned in them.
     rows = np.flatnonzero(np.frombuffer(fields["entries"], "<i4") > 0)
     return rows, [_named(catalogue, int(row), fields["catalogue"]) for row in rows]
 
 
 def _content(found: Mapping[str, Any], parts: Iterable[Mapping[str, Any]]) -> bytes:
-    """The arrays of a version that left in parts."""
+    """The bytes of the arrays of a version that left in parts."""
     sets = PartSets(most=1)
     for fields in parts:
         if fields["whole"] == found["whole"] and (content := sets.take(fields).content) is not None:
@@ -358,7 +359,7 @@ def _numbered(count: int) -> list[ShownItem]:
 
 
 def _named(catalogue: Catalogue, row: int, version: int) -> ShownItem:
-    """What a row of a model stood for."""
+    """The item that a row of a model stood for."""
     found = catalogue.of_row(row, version)
     called = found.called if found.offered else f"{found.called}, retired"
     return ShownItem(found.item, called, found.title, not found.offered)
@@ -373,15 +374,15 @@ def _noise_of_features(system: P2BSystem, fields: Mapping[str, Any], rate: float
     share = rate if chance is None else min(max(chance * (1 - missed), 1e-6), 0.999)
     sample = Sample(max(1.0, fields["observations"]), 0.0, _variance(system, fields))
     found = noise_of_cells(layout, arms, sample, share)
-    told = {}
+    shares = {}
     for block in layout.blocks:
         sampling = arms * block.cells / (sample.slots * share * (1 - share))
-        told[block.name or "an item's own reward"] = found[block.name] ** 2 / (found[block.name] ** 2 + sampling)
-    return told
+        shares[block.name or "an item's own reward"] = found[block.name] ** 2 / (found[block.name] ** 2 + sampling)
+    return shares
 
 
 def _variance(system: P2BSystem, fields: Mapping[str, Any]) -> float:
-    """Of the noise in one sum behind a version: each version has one window more, of any partition."""
+    """The variance of the noise in one sum behind a version. Each version adds one window, of any partition."""
     if system.config.release.mode != "slot-sums":
         return 0.0
     parts = system.config.partitions.shuffler

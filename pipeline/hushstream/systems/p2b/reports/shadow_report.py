@@ -1,10 +1,10 @@
-"""What the answers would have earned over what an application showed in their place, from released counts alone.
+"""The report on the shadow lift: what the answers would earn, compared with what the application showed.
 
-For each item a, of N decisions in all: W_a answered it, in G_a of these the application showed it too, and r_a is the
-rate of reward there. Which item is answered follows from what was known, so where an application's choice among those
-who were answered a does not follow from what else they would have rewarded, sum W_a / N r_a is what the answers earn: a
-self-normalised estimate (SNIPS) whose propensities are those of agreement, by item. What was answered and hardly ever
-shown may earn anything from 0 to 1, and the interval is as much wider.
+It is made from released counts alone. For each item a, of N decisions in all: W_a decisions answered a, in G_a of these
+the application showed a, too, and r_a is the rate of reward there. Assume that among visits with the answer a, the
+application's choice does not depend on what these visits would have rewarded. Then the answers earn sum W_a / N r_a: a
+self-normalised estimate (SNIPS) whose propensities are the rates of agreement, by item. An item that was answered and
+hardly ever shown may earn anything from 0 to 1, and the interval is wider by that.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ from hushstream.systems.p2b.lift import NORMAL_95, SUMS, ShareCounts, decisions_
 from hushstream.systems.p2b.reports.lift_report import newest_releases
 
 _BASIS = (
-    "What the application showed is taken as if, among visits with the same answer, it did not follow from what these "
+    "This assumes that, among visits with the same answer, the application's choice did not depend on what these "
     "visits would have rewarded. The 95 % hold however alike the decisions of one user are. "
-    "A doubly robust estimate is made inside the edge zone alone, of an export."
+    "A doubly robust estimate needs an export, inside the edge zone."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ShadowLift:
-    """The lift of the answers, a decision; None where too few answers were shown to tell it from the noise.
+    """The lift of the answers for each decision.
 
     Attributes:
-        decisions: that are counted, noised.
-        agreed: of them, those whose answer was shown.
+        decisions: noised number of counted decisions.
+        agreed: noised number of those whose answer was shown.
         earned: mean reward of what was shown.
-        unseen: share of the answers whose items were shown too rarely where they were answered.
-        lift: the estimate, what is unseen taken to earn what was earned.
-        interval: 95 %.
+        unseen: share of answers whose items were shown too rarely where they were answered.
+        lift: the estimate, in which unseen items earn as much as what was shown; None if too few answers were shown to
+            distinguish it from the noise.
+        interval: the 95 % interval of the lift; None if there is no lift.
     """
 
     decisions: float
@@ -57,10 +58,13 @@ class ShadowLift:
 
     @property
     def decisions_more(self) -> int | None:
-        """Until the interval excludes 0, if the lift stays; None where nobody knows, or no number of them is enough."""
+        """How many more decisions are needed until the interval excludes 0, if the lift stays.
+
+        None if that is unknown, or if no number of decisions is enough.
+        """
         if self.lift is None or self.interval is None:
             return None
-        # What is unseen stays unseen, however many come.
+        # Unseen items stay unseen, however many decisions come.
         unseen = self.unseen * (self.earned if self.lift > 0 else 1.0 - self.earned)
         reach = self.lift - self.interval[0] if self.lift > 0 else self.interval[1] - self.lift
         seen = max(0.0, abs(self.lift) - unseen)
@@ -69,13 +73,13 @@ class ShadowLift:
 
 @dataclass(frozen=True, slots=True)
 class ShadowReport:
-    """The lift in the shadow, and what it rests on.
+    """The lift in the shadow, and the releases that it was computed from.
 
     Attributes:
         found: the figures.
-        releases: of all counters together.
-        epsilon_micro: what one user has spent on it, at most.
-        private_as_stated: False when a release was made under a seeded key.
+        releases: number of releases of all counters together.
+        epsilon_micro: the most epsilon that one user has spent on it.
+        private_as_stated: False if a release was made under a seeded key.
     """
 
     found: ShadowLift
@@ -85,11 +89,11 @@ class ShadowReport:
 
     @property
     def exit_code(self) -> int:
-        """0 where the interval excludes 0, 1 where it does not yet."""
+        """0 if the interval excludes 0; 1 if it does not yet."""
         return 0 if self.found.certain else 1
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values under stable keys; null where too little was shown to tell."""
+        """Plain values under stable keys; null if too little was shown."""
         found = self.found
         return {
             "decisions": found.decisions,
@@ -114,7 +118,7 @@ class ShadowReport:
             f"application showed what was answered."
         )
         if found.lift is None or found.interval is None:
-            lines.append("Too little was shown to tell the lift from the noise: go on.")
+            lines.append("Too little was shown to distinguish the lift from the noise: continue.")
         else:
             low, high = found.interval
             lines += [
@@ -132,10 +136,11 @@ def _verdict(found: ShadowLift) -> Iterable[str]:
     if found.unseen >= 0.005:
         yield (
             f"{100 * found.unseen:.0f} % of the answers are items that were hardly ever shown to those who were "
-            f"answered them: what these earn is anybody's guess, and the interval holds all of it."
+            f"answered them: what these would earn is unknown, and the interval covers every possibility."
         )
     if found.certain:
-        yield "It would bring more." if found.lift is not None and found.lift > 0 else "It would bring less."
+        more = found.lift is not None and found.lift > 0
+        yield f"The answers would bring {'more' if more else 'less'} than what is shown."
     elif found.decisions_more is None:
         yield "More decisions alone would not show a lift: let some visits see other items than you show now."
     else:
@@ -145,8 +150,8 @@ def _verdict(found: ShadowLift) -> Iterable[str]:
 def shadow_of(newest: Iterable[ShareCounts], decisions_per_user: int) -> ShadowLift:
     """The lift from the newest release of each counter.
 
-    One user's decisions are m at most, over all items, so the sum over decisions of w_a (reward - r_a), with
-    w_a = W_a / (N G_a), has a variance of at most m times that of independent ones (Cauchy and Schwarz within a user).
+    A user has at most m decisions over all items. So the sum over decisions of w_a (reward - r_a), with
+    w_a = W_a / (N G_a), has at most m times the variance of independent decisions (Cauchy-Schwarz within a user).
 
     Args:
         newest: (sums (4 items,), variance of each, levels).
@@ -215,7 +220,7 @@ def read_shadow(values: Iterable[bytes], system: P2BSystem) -> ShadowReport:
     """The lift of a deployment's answers in the shadow.
 
     Args:
-        values: of the records on the lift's topic.
+        values: the bytes of the records on the lift's topic.
         system: the deployment.
 
     Raises:

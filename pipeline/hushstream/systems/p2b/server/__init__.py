@@ -1,1 +1,1 @@
-"""P2B's server: a model from noised sums."""
+"""P2B's server: makes a model from noised sums."""

@@ -1,8 +1,8 @@
 """Logarithm and exponential from additions, multiplications and divisions of a fixed order: the same bits on every CPU.
 
-Those of a mathematical library differ in the last bit between processors, and a model that was made with them would
-not be the one that `verify` makes on another machine. IEEE 754 fixes each operation used here. Sums over arrays are
-`math.fsum`'s, which rounds the exact sum once, in whatever order.
+The functions of a mathematical library differ in the last bit between processors, so `verify` on another machine would
+not find the same model. IEEE 754 fixes the result of each operation used here. Arrays are summed by `math.fsum`, which
+rounds the exact sum once, whatever the order is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 Float64 = NDArray[np.float64]
 
 _LN2_HIGH = 0.693147180369123816490
-"""ln 2 to 32 bits: its multiples by exponents are exact (as in FreeBSD's msun)."""
+"""ln 2 to 32 bits: its products with exponents are exact (as in FreeBSD's msun)."""
 
 _LN2_LOW = 1.90821492927058770002e-10
 _LN2 = 0.6931471805599453

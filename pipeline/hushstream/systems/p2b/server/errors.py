@@ -1,4 +1,4 @@
-"""What the aggregation stages refuse."""
+"""Errors of the aggregation stages."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from hushstream.schemas.errors import HushstreamError
 
 
 class AggregationError(HushstreamError):
-    """Sums that cannot be added or made into a model; says what was expected and what came."""
+    """Sums that cannot be added or made into a model. The message says what was expected and what came."""

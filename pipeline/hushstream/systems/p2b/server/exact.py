@@ -1,7 +1,7 @@
 """Exact sums of raw interactions, for the non-private model track of public data.
 
-Contexts and rewards are put on the lattice of ``2^-16`` and summed in int64. Whole numbers add up to the
-same total in every order and grouping, so partitions may arrive as they like and be merged in any way.
+Contexts and rewards are put on the lattice of ``2^-16`` and summed in int64. Whole numbers add up to the same total in
+every order and grouping. So partitions may arrive in any order, and their sums may be merged in any way.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _VERSION = 1
 
 
 class ExactSums:
-    """Per arm the sums of ``x x'`` and ``r x`` over interactions, in units of ``2^-32``."""
+    """The sums of ``x x'`` and ``r x`` over interactions, for each arm, in units of ``2^-32``."""
 
     def __init__(self, arms: int, dimension: int) -> None:
         if arms < 1 or dimension < 1:
@@ -42,16 +42,16 @@ class ExactSums:
 
     @property
     def arms(self) -> int:
-        """K."""
+        """K, the number of arms."""
         return int(self.moment.shape[0])
 
     @property
     def dimension(self) -> int:
-        """D."""
+        """D, the number of entries of a context."""
         return int(self.moment.shape[1])
 
     def add(self, contexts: Floats, arms: Integers, rewards: Floats) -> None:
-        """Add interactions; nothing changes when they are refused.
+        """Add interactions; if they are refused, nothing changes.
 
         Args:
             contexts: (n, D), entries within `LARGEST_ENTRY` of zero, rounded to the lattice.
@@ -111,7 +111,7 @@ class ExactSums:
         """The sums that `dump` wrote.
 
         Raises:
-            AggregationError: not such bytes, or of another version or length.
+            AggregationError: these are not such bytes, or of another version or length.
         """
         if len(dumped) < _HEADER.size:
             raise AggregationError(f"expected at least {_HEADER.size} bytes of sums, got {len(dumped)}")

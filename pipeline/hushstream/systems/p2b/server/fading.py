@@ -1,6 +1,6 @@
-"""Weights of windows that fade, and weighed sums as sums of as many slots as they are worth.
+"""Weights of windows that fade, and the scaling of weighted sums to sums of their effective number of slots.
 
-See `hushstream.systems.p2b.server.forgetting` for what a worth is.
+`hushstream.systems.p2b.server.forgetting` defines the effective number of slots.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Int64 = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
-class Worth(NamedTuple):
-    """Sums as `server.effects` takes them.
+class WeightedSums(NamedTuple):
+    """Sums from which `server.effects` computes effects.
 
     Attributes:
         ones, zeros: int64, the two sums.
-        variance: of the noise in one of them, or in one of each row.
+        variance: variance of the noise in one of these sums; an array if it differs between rows.
     """
 
     ones: Int64
@@ -31,16 +31,16 @@ class Worth(NamedTuple):
 
 
 class Weights:
-    """What the windows behind each row of sums weigh together.
+    """The sums of weights of the windows behind each row of sums.
 
     Attributes:
-        fade: f, what all weights are multiplied by when a window comes.
+        fade: f, the factor of all weights when a new window comes.
         slots: (rows,) float64, sum of w n over windows of n slots with the weight w.
         squares: (rows,) float64, sum of w^2 n.
     """
 
     def __init__(self, fade: float, rows: int) -> None:
-        """Begin with no window; ``fade`` in (0, 1], 1 where windows do not fade."""
+        """Begin without windows; ``fade`` is in (0, 1], and 1 if windows do not fade."""
         self.fade = fade
         self.slots: Float64 = np.zeros(rows)
         self.squares: Float64 = np.zeros(rows)
@@ -55,11 +55,11 @@ class Weights:
         self.squares = self.squares * (self.fade * self.fade) + np.where(rows, float(slots), 0.0)
 
     @property
-    def worth_slots(self) -> Float64:
+    def effective_slots(self) -> Float64:
         """The effective number of slots of each row (rows,); 0 for a row without a window."""
         return self.slots * self.slots / np.where(self.squares > 0.0, self.squares, 1.0)
 
-    def worth(self, ones: Float64, zeros: Float64, variance: float | Float64) -> Worth:
+    def scaled(self, ones: Float64, zeros: Float64, variance: float | Float64) -> WeightedSums:
         """Scale weighted sums to sums of the effective number of slots.
 
         Args:
@@ -70,7 +70,7 @@ class Weights:
         ratio = self.slots / np.where(self.squares > 0.0, self.squares, 1.0)
         ratio = np.where(self.squares > 0.0, ratio, 1.0)
         whole = [np.rint(ratio[:, None] * one).astype(np.int64) for one in (ones, zeros)]
-        return Worth(whole[0], whole[1], ratio * ratio * variance)
+        return WeightedSums(whole[0], whole[1], ratio * ratio * variance)
 
     def dump(self) -> bytes:
         """The weights as little-endian float64."""
@@ -80,7 +80,7 @@ class Weights:
         """Return to what `dump` wrote of weights of as many rows.
 
         Raises:
-            AggregationError: not such bytes.
+            AggregationError: these are not such bytes.
         """
         rows = len(self.slots)
         if len(dumped) != 16 * rows:

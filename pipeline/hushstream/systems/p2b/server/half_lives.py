@@ -25,7 +25,7 @@ from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
 from hushstream.systems.p2b.server.effects import effects, log_likelihood, raw_effects
 from hushstream.systems.p2b.server.elementary import halving
 from hushstream.systems.p2b.server.errors import AggregationError
-from hushstream.systems.p2b.server.fading import Int64, Worth
+from hushstream.systems.p2b.server.fading import Int64, WeightedSums
 from hushstream.systems.p2b.server.totals import CrowdTotals
 
 HALF_LIVES = (1.0, 2.0, 4.0, 8.0, 16.0)
@@ -33,7 +33,7 @@ HALF_LIVES = (1.0, 2.0, 4.0, 8.0, 16.0)
 
 _SCORED_WINDOWS = 24.0
 SETTLING_WINDOWS = 8
-"""Of each partition, the first, which are not scored."""
+"""Number of first windows of each partition that are not scored."""
 
 _LEAST_GAIN = 12.0
 _LENGTH = struct.Struct("<Q")
@@ -53,13 +53,13 @@ class Totals(Protocol):
 T = TypeVar("T", bound=Totals)
 
 
-def foretold(layout: FeatureLayout, known: Worth, window: Worth) -> float:
+def log_score(layout: FeatureLayout, known: WeightedSums, window: WeightedSums) -> float:
     """The log-likelihood of a window's raw effects, up to a constant, given sums of the windows before it.
 
     Args:
-        layout: of the items that both are of.
+        layout: the layout of both sums.
         known: the sums of the windows before.
-        window: its own.
+        window: the sums of the window.
     """
     expected, found = effects(layout, *known), raw_effects(layout, *window)
     raw, spread = (
@@ -72,15 +72,15 @@ def foretold(layout: FeatureLayout, known: Worth, window: Worth) -> float:
 
 
 class HalfLives(Generic[T]):
-    """Totals under each of several half-lives, and which of them to make a model of."""
+    """Totals under each of several half-lives, and the choice of those from which a model is made."""
 
     def __init__(self, make: Callable[[float], T], fades: Sequence[float], partitions: int = 1) -> None:
-        """Begin with no window.
+        """Begin without windows.
 
         Args:
-            make: makes totals, which multiply earlier windows by its argument when a new window comes.
-            fades: its argument for each half-life. If there are several, the first is 1: nothing is forgotten.
-            partitions: P, the partitions whose windows come in turn; all figures here count windows of one partition.
+            make: makes totals; its argument is the factor of earlier windows when a new window comes.
+            fades: that factor for each half-life. If there are several, the first is 1: nothing is forgotten.
+            partitions: P, the number of partitions; all figures here count windows of one partition.
         """
         self._fades, self._score_fade = fades, halving(_SCORED_WINDOWS * partitions)
         self._settling = SETTLING_WINDOWS * partitions
@@ -89,35 +89,35 @@ class HalfLives(Generic[T]):
 
     @property
     def place(self) -> int:
-        """Of the half-life that foretold best; 0 where none is believed."""
+        """The place of the half-life that predicted best; 0 if no half-life is clearly better than no forgetting."""
         place = max(range(len(self._scores)), key=self._scores.__getitem__)
         return place if self._scores[place] > self._scores[0] + _LEAST_GAIN else 0
 
     @property
     def best(self) -> T:
-        """Its totals."""
+        """The totals under the chosen half-life."""
         return self._totals[self.place]
 
     @property
     def fade(self) -> float:
-        """What its earlier windows are multiplied by when one comes."""
+        """The factor of earlier windows under the chosen half-life when a new window comes."""
         return self._fades[self.place]
 
-    def add(self, add: Callable[[T], None], foretell: Callable[[T], float]) -> None:
+    def add(self, add: Callable[[T], None], score: Callable[[T], float]) -> None:
         """Add a window to all totals.
 
         Args:
-            add: adds it to totals; where the first refuse it, nothing changes.
-            foretell: how well totals foretold it (`foretold`), before it is added.
+            add: adds it to totals; if it raises an error for the first totals, nothing changes.
+            score: how well totals predicted it (`log_score`), before it is added.
         """
         scored = len(self._totals) > 1 and self._totals[0].crowds >= self._settling
-        scores = [foretell(one) if scored else 0.0 for one in self._totals]
+        scores = [score(one) if scored else 0.0 for one in self._totals]
         for one in self._totals:
             add(one)
         self._scores = [self._score_fade * before + now for before, now in zip(self._scores, scores, strict=True)]
 
     def dump(self) -> bytes:
-        """Where there are several: the scores as little-endian float64, then each totals behind its length."""
+        """The totals as bytes; of several, the scores as little-endian float64, then each totals behind its length."""
         dumped = [one.dump() for one in self._totals]
         if len(dumped) == 1:
             return dumped[0]
@@ -128,11 +128,11 @@ class HalfLives(Generic[T]):
         """Return to what `dump` wrote.
 
         Args:
-            dumped: it.
-            read: totals of these bytes, given what earlier windows are multiplied by.
+            dumped: what `dump` wrote.
+            read: makes totals from their bytes and the factor of earlier windows.
 
         Raises:
-            AggregationError: not such bytes.
+            AggregationError: these are not such bytes.
         """
         count = len(self._totals)
         parts = [dumped] if count == 1 else _parts(dumped, 8 * count)
@@ -146,16 +146,16 @@ class HalfLives(Generic[T]):
 def add_crowd(
     kept: HalfLives[CrowdTotals], layout: FeatureLayout, ones: Int64, zeros: Int64, variance: float, slots: int
 ) -> None:
-    """Add a window to totals of items that stay the same; arguments and errors as of `CrowdTotals.add`."""
+    """Add a window to totals of items that stay the same; arguments and errors as in `CrowdTotals.add`."""
 
-    def foretell(totals: CrowdTotals) -> float:
-        return foretold(layout, totals.worth(), Worth(ones, zeros, variance)) if totals.crowds else 0.0
+    def score(totals: CrowdTotals) -> float:
+        return log_score(layout, totals.weighted_sums(), WeightedSums(ones, zeros, variance)) if totals.crowds else 0.0
 
-    kept.add(lambda totals: totals.add(ones, zeros, variance, slots), foretell)
+    kept.add(lambda totals: totals.add(ones, zeros, variance, slots), score)
 
 
 def _parts(dumped: bytes, place: int) -> Sequence[bytes]:
-    """What stands behind lengths from a place on."""
+    """Split bytes, from ``place`` on, into parts that each stand behind their length."""
     parts = []
     while place < len(dumped):
         if len(dumped) - place < _LENGTH.size:

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushstream.systems.p2b.server.errors import AggregationError
-from hushstream.systems.p2b.server.fading import Weights, Worth
+from hushstream.systems.p2b.server.fading import WeightedSums, Weights
 from hushstream.systems.p2b.server.totals import CrowdTotals
 
 Int64 = npt.NDArray[np.int64]
@@ -33,26 +33,26 @@ Float64 = npt.NDArray[np.float64]
 
 
 class ItemTotals:
-    """What all windows so far say of the items that rows stand for.
+    """The totals of all windows so far, for the items that rows stand for.
 
     Attributes:
         catalogue: the newest version of the catalogue that a window named.
         entries: (K,) int32, the version at which each row's item entered; 0 for a row that never had one.
-        ones, zeros: (K, P), the sums of each row since then: int64, or float64 where windows fade.
-        variances: (K,) float64, of the noise in one sum of each row.
-        slots: in all windows (public), nulls included.
+        ones, zeros: (K, P), the sums of each row since then: int64, or float64 if windows fade.
+        variances: (K,) float64, the variance of the noise in one sum of each row.
+        slots: the number of slots in all windows (public), nulls included.
     """
 
     def __init__(self, rows: int, cells: int, carried: bool, fade: float = 1.0, started: bool = False) -> None:
-        """Begin with none.
+        """Begin without windows.
 
         Args:
             rows, cells: K and P.
             carried: whether windows run through a counter.
-            fade: of weights, a window, in (0, 1].
-            started: whether the deployment begins with a model, which `behind` is for.
+            fade: the factor of earlier windows with each later one, in (0, 1].
+            started: whether the deployment begins with a model; then `behind` can be called.
         """
-        # All windows as one, for the checks, and for the variance that a row does without.
+        # The totals of all windows: for their checks, and for the variance of what a row leaves out.
         self._all = CrowdTotals(rows, cells, fade)
         self._carried = carried
         self._fade = fade
@@ -65,7 +65,7 @@ class ItemTotals:
 
     @property
     def slots(self) -> int:
-        """See the class."""
+        """The number of slots in all windows (public), nulls included."""
         return self._all.slots
 
     @property
@@ -74,15 +74,15 @@ class ItemTotals:
         return self._all.crowds
 
     def add(self, ones: Int64, zeros: Int64, variance: float, slots: int, catalogue: int, entries: Int32) -> None:
-        """Add one window; nothing changes when it is refused.
+        """Add one window; if it is refused, nothing changes.
 
         Args:
             ones, zeros, variance, slots: see `CrowdTotals.add`.
             catalogue: the version of the catalogue that the window closed under.
-            entries: (K,) what its rows stood for.
+            entries: (K,) the versions at which the items of its rows entered.
 
         Raises:
-            AggregationError: as `CrowdTotals.add`; or entries of another shape.
+            AggregationError: see `CrowdTotals.add`; or entries have another shape.
         """
         if entries.shape != self.entries.shape:
             raise AggregationError(f"expected entries of {self.entries.shape} rows, got {entries.shape}")
@@ -107,15 +107,15 @@ class ItemTotals:
     def behind(self, rows: Int64) -> Float64:
         """The share (n,) of all slots that some rows have, weighted as the windows are; only if ``started``."""
         assert self._weights is not None, "expected totals of a deployment that begins with a model"
-        together = self._all.worth_slots
-        return np.asarray(self._weights.worth_slots[rows] / together if together > 0.0 else np.zeros(len(rows)))
+        together = self._all.effective_slots
+        return np.asarray(self._weights.effective_slots[rows] / together if together > 0.0 else np.zeros(len(rows)))
 
-    def worth(self, rows: Int64) -> Worth:
+    def weighted_sums(self, rows: Int64) -> WeightedSums:
         """The sums of some rows from which a model is made."""
         if self._weights is None or self._fade == 1.0:
-            return Worth(self.ones[rows], self.zeros[rows], self.variances[rows])
-        ones, zeros, variances = self._weights.worth(self.ones, self.zeros, self.variances)
-        return Worth(ones[rows], zeros[rows], np.asarray(variances)[rows])
+            return WeightedSums(self.ones[rows], self.zeros[rows], self.variances[rows])
+        ones, zeros, variances = self._weights.scaled(self.ones, self.zeros, self.variances)
+        return WeightedSums(ones[rows], zeros[rows], np.asarray(variances)[rows])
 
     def dump(self) -> bytes:
         """The totals as bytes."""
@@ -134,7 +134,7 @@ class ItemTotals:
         """Return to what `dump` wrote of totals of this shape.
 
         Raises:
-            AggregationError: not such bytes.
+            AggregationError: these are not such bytes.
         """
         start = 4 + int.from_bytes(dumped[:4], "little")
         try:
@@ -158,5 +158,5 @@ class ItemTotals:
 
     @property
     def _sums(self) -> str:
-        """How sums are written."""
+        """The type in which sums are written."""
         return "<i8" if self._fade == 1.0 else "<f8"

@@ -1,18 +1,18 @@
-"""A model that a deployment begins with, and what its own windows add to it.
+"""Combines the exported model that a deployment began with, and the model from its own windows.
 
-*Declared features.* An exported model of n0 slots and one of a deployment's own n1 slots are estimates of the same
-coefficients from other people's slots, so they are pooled as such: with w = n0 / (n0 + n1) the mean is
-w m0 + (1 - w) m1 and the variance w^2 D0 + (1 - w)^2 D1. Of an item that was added later n1 are the slots since then.
-With many slots of its own what a deployment began with is forgotten; where windows fade
+*Declared features.* An exported model of n0 slots and a model of the deployment's own n1 slots are independent
+estimates of the same coefficients. They are pooled with the weight w = n0 / (n0 + n1): the mean is w m0 + (1 - w) m1,
+and the variance w^2 D0 + (1 - w)^2 D1. For an item that was added later, n1 is the number of slots since then. With
+many slots of its own, a deployment forgets the exported model. If windows fade
 (`hushstream.systems.p2b.server.forgetting`), n0 fades with them.
 
-*Codes.* Both models are sums of LinUCB, A = ridge I + sum x x' and b = sum r x, of other people's interactions: what is
-known together is A0 + A1 - ridge I and b0 + b1. Either ridge is at least the configured one
+*Codes.* Both models are sums of LinUCB, A = ridge I + sum x x' and b = sum r x, over different interactions. Together
+they are A0 + A1 - ridge I and b0 + b1. Either ridge is at least the configured one
 (`hushstream.systems.p2b.server.estimate`), so the sum stays positive definite.
 
-Items that the exported model has not are the deployment's own alone.
+Items that are not in the exported model have the deployment's own model alone.
 
-All of it is made of released models: it costs nothing. Whoever gave a slot to both deployments has paid for both.
+Only released models are used, so this costs no privacy. A person who gave a slot to both deployments has paid in both.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Float64 = NDArray[np.float64]
 
 
 class Known(NamedTuple):
-    """What users began with.
+    """The exported model that users began with.
 
     Attributes:
-        model: of the items of the exported model, in its order.
-        slots: how many it is made of.
+        model: coefficients of its items, in its order.
+        slots: how many slots it is made of.
     """
 
     model: WarmStart
@@ -42,22 +42,22 @@ class Known(NamedTuple):
 
 
 def started(known: WarmStart, cold: WarmStart) -> WarmStart:
-    """What users begin with before any window: the exported model, and a cold start for items that it has not."""
+    """The model before any window: the exported model, and a cold start for items that are not in it."""
     means, variances, count = cold.means.copy(), cold.variances.copy(), len(known.means)
     means[:count], variances[:count] = known.means, known.variances
     return WarmStart(means, variances, known.reward_variance)
 
 
 def pooled(known: Known, fade: float, own: WarmStart, rows: Int64, behind: Float64, slots: float) -> WarmStart:
-    """The model of both.
+    """Pool the exported model and the deployment's own.
 
     Args:
-        known: what users began with.
-        fade: what is left of the weight of windows before the first one.
-        own: of the deployment's own windows.
-        rows: (n,) those that stand for items of the exported model, which are its rows, too.
-        behind: (n,) how many slots the deployment's own sums of each of them are worth.
-        slots: how many all its own sums are worth.
+        known: the exported model.
+        fade: the factor by which the deployment's windows have reduced the weight of the exported model.
+        own: the model of the deployment's own windows.
+        rows: (n,) rows of items of the exported model; they have the same numbers in both models.
+        behind: (n,) the effective number of the deployment's own slots of each of these rows.
+        slots: the effective number of all its own slots.
     """
     before, start = fade * known.slots, known.model
     means, variances = own.means.copy(), own.variances.copy()
@@ -70,12 +70,12 @@ def pooled(known: Known, fade: float, own: WarmStart, rows: Int64, behind: Float
 
 
 def added(known: ModelSums, ridge: float, own: ModelSums) -> ModelSums:
-    """The sums of both.
+    """Add the sums of the exported model to the deployment's own.
 
     Args:
-        known: what users began with, on contexts or codes of the same meaning, of the items of the exported model.
-        ridge: its least one, which stands in it.
-        own: of the deployment's own windows; of none, what a cold learner begins with.
+        known: the sums of the exported model, on the same contexts or codes.
+        ridge: the configured ridge of the exported model; the diagonal of its A includes at least this.
+        own: the sums of the deployment's own windows; before any window, those of a cold learner.
     """
     gram, moment, count = own.gram.copy(), own.moment.copy(), len(known.moment)
     prior = ridge if gram.ndim == known.moment.ndim else ridge * np.eye(gram.shape[-1])

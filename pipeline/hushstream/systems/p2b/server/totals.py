@@ -1,4 +1,4 @@
-"""The running totals of what crowds release."""
+"""The running totals of crowds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushstream.systems.p2b.server.errors import AggregationError
-from hushstream.systems.p2b.server.fading import Weights, Worth
+from hushstream.systems.p2b.server.fading import WeightedSums, Weights
 
 Int64 = npt.NDArray[np.int64]
 
@@ -19,38 +19,38 @@ _HEADER = struct.Struct("<4sBxxxIIqqd")
 _MAGIC = b"HTOT"
 _VERSION = 1
 _FADED_VERSION = 2
-"""Where windows fade: sums are float64, and weights stand behind them."""
+"""The version if windows fade: sums are float64, and weights stand behind them."""
 
 
 class CrowdTotals:
-    """What all crowds so far say about every (code, arm)."""
+    """The totals of all crowds so far, for every (code, arm)."""
 
     def __init__(self, codes: int, arms: int, fade: float = 1.0) -> None:
-        """Begin with none; ``fade``: what earlier crowds are multiplied by when one comes, in (0, 1]."""
+        """Begin without crowds; ``fade``, in (0, 1], is the factor of earlier crowds when a new one comes."""
         if codes < 1 or arms < 1:
             raise AggregationError(f"expected at least one code and arm, got {codes} and {arms}")
         dtype = np.int64 if fade == 1.0 else np.float64
         self.ones: npt.NDArray[Any] = np.zeros((codes, arms), dtype=dtype)
-        """(k, K): sums of reward levels, with the noise of every crowd; int64, or float64 where crowds fade."""
+        """(k, K): sums of reward levels, with the noise of every crowd; int64, or float64 if crowds fade."""
         self.zeros: npt.NDArray[Any] = np.zeros((codes, arms), dtype=dtype)
         """(k, K): sums of M minus the level, likewise."""
         self.variance = 0.0
-        """Of the noise in one sum; what crowds say of it adds up."""
+        """The variance of the noise in one sum: the sum of what crowds state."""
         self.crowds = 0
         """How many crowds were added."""
         self.slots = 0
-        """Slots in their windows (public), nulls included."""
+        """The number of slots in their windows (public), nulls included."""
         self._weights = None if fade == 1.0 else Weights(fade, codes)
 
     def add(self, ones: Int64, zeros: Int64, variance: float, slots: int) -> None:
-        """Add one crowd; nothing changes when it is refused.
+        """Add one crowd; if it is refused, nothing changes.
 
         Args:
             ones: (k, K) int64.
             zeros: (k, K) int64.
-            variance: of the noise in one of its sums. Where sums run through a counter, it is how much the variance
-                of the total changes beyond fading, which may be less than 0.
-            slots: in its window.
+            variance: the variance of the noise in one of its sums. If sums run through a counter, it is how much the
+                variance of the total changes beyond fading, which may be less than 0.
+            slots: the number of slots in its window.
 
         Raises:
             AggregationError: another shape or type, a bad variance, or totals that could overflow.
@@ -77,18 +77,18 @@ class CrowdTotals:
         self.slots += slots
 
     @property
-    def worth_slots(self) -> float:
-        """As many slots as the crowds are worth together."""
-        return float(self.slots) if self._weights is None else float(self._weights.worth_slots[0])
+    def effective_slots(self) -> float:
+        """The effective number of slots of all crowds together."""
+        return float(self.slots) if self._weights is None else float(self._weights.effective_slots[0])
 
-    def worth(self) -> Worth:
-        """The sums as a model is made of them."""
+    def weighted_sums(self) -> WeightedSums:
+        """The sums from which a model is made."""
         if self._weights is None:
-            return Worth(self.ones, self.zeros, self.variance)
-        return self._weights.worth(self.ones, self.zeros, self.variance)
+            return WeightedSums(self.ones, self.zeros, self.variance)
+        return self._weights.scaled(self.ones, self.zeros, self.variance)
 
     def dump(self) -> bytes:
-        """The totals as bytes: a header, then little-endian int64; where crowds fade float64, and the weights."""
+        """The totals as bytes: a header, then little-endian int64; if crowds fade, float64 and the weights."""
         codes, arms = self.ones.shape
         version, dtype = (_VERSION, "<i8") if self._weights is None else (_FADED_VERSION, "<f8")
         header = _HEADER.pack(_MAGIC, version, codes, arms, self.crowds, self.slots, self.variance)
@@ -97,10 +97,10 @@ class CrowdTotals:
 
     @classmethod
     def load(cls, dumped: bytes, fade: float = 1.0) -> CrowdTotals:
-        """The totals that `dump` wrote, of crowds that fade alike.
+        """The totals that `dump` wrote with the same ``fade``.
 
         Raises:
-            AggregationError: not such bytes, or of another version or length.
+            AggregationError: these are not such bytes, or of another version or length.
         """
         if len(dumped) < _HEADER.size:
             raise AggregationError(f"expected at least {_HEADER.size} bytes of totals, got {len(dumped)}")

@@ -1,1 +1,1 @@
-"""P2B's shuffler: windows of slots, and what a closed one releases."""
+"""P2B's shuffler: windows of slots, and the sums that a closed window releases."""

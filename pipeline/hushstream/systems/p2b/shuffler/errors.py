@@ -1,4 +1,4 @@
-"""What the shuffling stages refuse."""
+"""Errors of the shuffling stages."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from hushstream.schemas.errors import HushstreamError
 
 
 class ShufflingError(HushstreamError):
-    """A window or a release that cannot be computed; says expected and got, never a content."""
+    """A window or a release that cannot be computed. The message says what was expected and what came, no content."""

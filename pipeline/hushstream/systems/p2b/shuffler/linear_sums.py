@@ -1,13 +1,13 @@
-"""What a closed window of linear sums releases: two sums for each arm and cell, empty ones included.
+"""The sums that a closed window releases, for declared features: two sums for each arm and cell, empty cells included.
 
-Everything is whole numbers. A report of arm a with level R adds ``q_j R`` to ``ones[a, j]`` and ``q_j (M - R)`` to
+All numbers are whole. A report of arm a with level R adds ``q_j R`` to ``ones[a, j]`` and ``q_j (M - R)`` to
 ``zeros[a, j]`` for each of its places (j, q_j).
 
-*Sensitivity.* Null adds nothing. A valid report has ``sum |q_j| <= U`` and ``0 <= R <= M``, so it moves both arrays by
-at most ``sum |q_j| R + sum |q_j| (M - R) = M sum |q_j| <= M U`` in L1, whatever its places are, also where two of them
-name one cell (the absolute value of a sum is at most the sum of absolute values). Blocks need no division of epsilon:
-one report's units are divided among them. Another report in its place moves them by at most ``2 M U``, reached by the
-same places with R = 0 and R = M.
+*Sensitivity.* Null adds nothing. A valid report has ``sum |q_j| <= U`` and ``0 <= R <= M``. So it moves both arrays
+together by at most ``sum |q_j| R + sum |q_j| (M - R) = M sum |q_j| <= M U`` in L1. That holds for all places, also if
+two of them name one cell (the absolute value of a sum is at most the sum of absolute values). Epsilon need not be
+divided among blocks, because the units of a report are. Another report in its place moves the arrays by at most
+``2 M U``, which is reached by the same places with R = 0 and R = M.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Int64 = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 _EXACT = 1 << 53
-"""Below it float64 holds every whole number, in whatever order numbers are added."""
+"""float64 holds every whole number below it exactly, in whatever order numbers are added."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +50,7 @@ def linear_sums(layout: FeatureLayout, reports: FeatureReports, counted: Bools) 
     Args:
         layout: the deployment's layout.
         reports: the reports of the window's slots, as `unpack_reports` checked them.
-        counted: (n,) bool, which of them count (a secret coin kept it, and its catalogue is current).
+        counted: (n,) bool, which of them count (the secret coin kept the slot, and its catalogue is current).
 
     Raises:
         ShufflingError: the mask has another shape, or there are too many slots for exact sums.

@@ -1,10 +1,10 @@
-"""What a closed window releases: pure functions on whole numbers.
+"""The sums and counts that a closed window of codes releases: pure functions on whole numbers.
 
-A window holds its slots as three columns (code, arm, level) and a mask of those that count: a null does not, nor does
-a report that was not sampled. What does not count goes the same way, into a cell beside the domain that is dropped
-at the end: the same operations run on arrays of the same sizes whatever a window holds, so the time of a release says
-nothing of it (but for what caches make of the addresses). The domain is public and finite: k codes, K arms, levels 0
-to M, where a level is the reward in units of 1/M, clipped before it was rounded.
+A window holds its slots as three columns (code, arm, level) and a mask of the slots that count; a null does not count,
+nor does a report that was not sampled. Slots that do not count take the same steps, and are added to a cell outside the
+domain that is dropped at the end. So the same operations run on arrays of the same sizes, whatever a window holds, and
+the time of a release reveals nothing of it (except through the effect of addresses on caches). The domain is public and
+finite: k codes, K arms, levels 0 to M, where a level is the reward in units of 1/M, clipped before it was rounded.
 
 Three releases:
 
@@ -12,8 +12,8 @@ Three releases:
 * `tuples`: counts of whole tuples that were sampled and reach a threshold.
 * `paper`: the paper's threshold on the code alone; not private as stated.
 
-Noise and samples are drawn by the caller (keyed; see PRIVACY rules 5 to 7): a release is a function of its
-arguments. Sums and counts are int64; a window has far fewer than 2^54 slots, and this is checked.
+The caller draws noise and samples (keyed; see PRIVACY rules 5 to 7), so a release is a function of its arguments. Sums
+and counts are int64; a window has far fewer than 2^54 slots, and this is checked.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Domain:
     levels: int
 
     def __post_init__(self) -> None:
-        """Refuse empty domains and such that cannot be released cell by cell."""
+        """Refuse empty domains, and domains that are too large to be released cell by cell."""
         if min(self.codes, self.arms, self.levels) < 1:
             raise ShufflingError(
                 f"expected at least one code, arm and level, got {self.codes}, {self.arms}, {self.levels}"
@@ -69,7 +69,7 @@ class Reports:
     """The slots of one window, checked against the domain.
 
     Attributes:
-        domain: what they were checked against.
+        domain: the domain that they were checked against.
         codes: (n,) integers in [0, k).
         arms: (n,) integers in [0, K).
         levels: (n,) integers in [0, M].
@@ -104,11 +104,11 @@ class Reports:
         return cls(domain, wide[0], wide[1], wide[2], np.ones(len(wide[0]), dtype=np.bool_))
 
     def __len__(self) -> int:
-        """How many slots there are, whatever they hold."""
+        """The number of slots, whatever they hold."""
         return len(self.codes)
 
     def kept(self, mask: Bools) -> Reports:
-        """The same slots; those where ``mask``, (n,) bool, is false do not count any more."""
+        """The same slots, of which those where ``mask``, (n,) bool, is false no longer count."""
         self._require_mask(mask)
         return replace(self, counted=self.counted & mask)
 
@@ -117,15 +117,15 @@ class Reports:
             raise ShufflingError(f"expected a mask of {len(self)} booleans, got {mask.dtype} {mask.shape}")
 
     def _cells(self) -> Int64:
-        """(n,) the cell of each slot; the one after the last cell for what does not count.
+        """(n,) the cell of each slot; for slots that do not count, the cell after the last one.
 
-        Chosen by arithmetic: a choice that goes now this way, now that, takes five times as long as one that does not.
+        It is chosen by arithmetic, because an unpredictable branch takes five times as long as a predictable one.
         """
         beside = self.domain.cells
         return beside + self.counted * (self.codes * self.domain.arms + self.arms - beside)
 
     def _tuples(self) -> Int64:
-        """(k K (M + 1),) how many of those that count hold each tuple, in lexicographic order."""
+        """(k K (M + 1),) for each tuple, in lexicographic order, how many slots that count hold it."""
         rewards = self.domain.levels + 1
         keys = self._cells() * rewards + self.levels
         return np.bincount(keys, minlength=(self.domain.cells + 1) * rewards)[: self.domain.cells * rewards]
@@ -146,12 +146,12 @@ class CellSums:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TupleCounts:
-    """Sorted counts of the tuples that were let through; what was withheld stays in the shuffler's zone.
+    """Sorted counts of the tuples that are released; withheld reports stay in the shuffler's zone.
 
     Attributes:
         codes, arms, levels: (m,) int64, lexicographically ascending and distinct.
         counts: (m,) int64, each at least the threshold.
-        withheld: reports that the threshold held back. Zone-private.
+        withheld: number of reports below the threshold. Zone-private.
     """
 
     codes: Int64
@@ -164,9 +164,9 @@ class TupleCounts:
 def slot_sums(reports: Reports) -> CellSums:
     """The exact sums of every cell; never to leave the shuffler without `noised`.
 
-    A report adds R = level to ``ones`` and M - R to ``zeros`` of its one cell. Replacing a slot's report by
-    null therefore moves the two arrays by ``R + (M - R) = M`` in L1, whatever the reward: the sensitivity
-    that the noise is drawn for. No division of the budget between the two sums is needed.
+    A report adds R = level to ``ones`` and M - R to ``zeros`` of its one cell. So replacing a slot's report by null
+    moves the two arrays by ``R + (M - R) = M`` in L1, whatever the reward is. This is the sensitivity for which the
+    noise is drawn. The budget need not be divided between the two sums.
     """
     domain = reports.domain
     cells = reports._cells()
@@ -207,9 +207,9 @@ def tuples(reports: Reports, sampled: Bools, threshold: int) -> TupleCounts:
 
     Args:
         reports: of one closed window.
-        sampled: (n,) bool, an independent keyed coin of probability p per report, tossed by the shuffler
+        sampled: (n,) bool, an independent keyed coin of probability p for each report, drawn by the shuffler
             after the window has closed.
-        threshold: l, the smallest count that is let through.
+        threshold: l, the smallest count that is released.
 
     Raises:
         ShufflingError: a wrong mask or a threshold below 1.
@@ -228,12 +228,12 @@ def tuples(reports: Reports, sampled: Bools, threshold: int) -> TupleCounts:
 def paper(reports: Reports, threshold: int) -> TupleCounts:
     """Counts of the tuples whose *code* alone has enough reports, as the paper's public code does.
 
-    The coin was tossed by the users. All crowds are counted first and filtered afterwards; the public code
-    removes from the list that it walks through, so some small crowds survive there.
+    The users drew the coins. All crowds are counted first and filtered afterwards. The public code removes entries
+    from the list over which it iterates, so some small crowds survive there.
 
     Args:
         reports: of one closed window, sampled by their senders.
-        threshold: l, the smallest number of reports of a code that lets all of them through.
+        threshold: l, the smallest number of reports of a code with which all of them are released.
 
     Raises:
         ShufflingError: a threshold below 1.
@@ -259,7 +259,7 @@ def tuple_sums(domain: Domain, counts: TupleCounts) -> CellSums:
 
 
 def _counted(domain: Domain, counts: Int64, released: Bools) -> TupleCounts:
-    """What is released of the counts of all tuples, which are in lexicographic order."""
+    """The counts to release, from the counts of all tuples in lexicographic order."""
     keys = np.flatnonzero(released)
     cells, levels = np.divmod(keys, domain.levels + 1)
     codes, arms = np.divmod(cells, domain.arms)

@@ -1,17 +1,18 @@
-"""Windows of slots: when one closes, and which slots it holds, by the log alone.
+"""Windows of slots: when a window closes, and which slots it holds, follows from the log alone.
 
-A window closes on public events only (PRIVACY rule 2): on a count of slots, on the ends of a phase from all
-learner partitions, or on log time. It never reads a clock: time is the log time of the records, and only
-ever moves forward (a log time below the highest one counts as the highest). An empty window does not close.
+A window closes on public events only (PRIVACY rule 2): on a count of slots, on the ends of a phase from all learner
+partitions, or on log time. No clock is read: time is the log time of the records, and only moves forward (a log time
+below the highest one counts as the highest). An empty window does not close.
 
 A report names its period, ``floor(log time / period)``. Reports of the current and the previous period are accepted, so
 a late report can never join a window that was released (SYSTEMS, P2B trap d).
 
-The first slot of an id counts and no other ever does, in whatever period it comes: ids are remembered for the life of
-the deployment (`hushstream.engine.state.known_ids`). An id is a function of a user's key and the number of the
-slot alone (`hushstream.systems.p2b.edge.agent`), and names its partition; so each number of each user puts at most one
-content into at most one window, also where an edge was taken back to an older copy and sends the number again with
-other content. Memory of two periods would count that one, and the user's bound would hold no more.
+Only the first slot of an id ever counts, in whatever period others come: ids are remembered for the life of the
+deployment (`hushstream.engine.state.known_ids`). An id is a function of a user's key and the number of the slot alone
+(`hushstream.systems.p2b.edge.agent`), and determines its partition. So each number of each user puts at most one
+content into at most one window. That holds even if an edge is restored from an older copy and sends the number again
+with other content. If ids were remembered for two periods only, this second content could count, and the user's bound
+would no longer hold.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _NEVER = -1
 
 
 class SlotOutcome(StrEnum):
-    """What became of a slot report; fixed names, fit for a metric's label."""
+    """The outcome of a slot report; the names are fixed, so that metrics can use them as labels."""
 
     JOINED = "joined"
     REPEATED = "repeated"
@@ -53,7 +54,7 @@ class ClosedBy(StrEnum):
 
 
 class ItemRows(NamedTuple):
-    """Which items the rows of sums stand for, where items have names.
+    """The items that the rows of sums stand for, if items have names.
 
     Attributes:
         catalogue: version of the catalogue.
@@ -64,14 +65,15 @@ class ItemRows(NamedTuple):
     entries: bytes
 
     def current(self, arms: NDArray[np.int64], catalogues: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """(n,) which slots are of the items that the rows stand for.
+        """(n,) which slots are about the items that the rows stand for now.
 
-        A slot of a version before its row's item entered is of another item that the row had before: in the sums it
-        would count for the new one. A version that is not known yet may have given the row to yet another item.
+        A slot whose version is older than the entry of its row's item is about an earlier item of the row. If it
+        counted, it would count for the new item. A version that is not known here yet may have given the row to another
+        item, so such a slot does not count either.
 
         Args:
             arms: (n,) the rows that slots name, all below the number of rows.
-            catalogues: (n,) the versions that they name.
+            catalogues: (n,) the versions that slots name.
         """
         entered = np.frombuffer(self.entries, "<i4").astype(np.int64)[arms]
         return (entered > 0) & (entered <= catalogues) & (catalogues <= self.catalogue)
@@ -81,12 +83,12 @@ class ClosedWindow(NamedTuple):
     """A closed window; nothing is added to it any more.
 
     Attributes:
-        window: 0, 1, 2, ... without a gap.
+        window: its number: 0, 1, 2, ... without a gap.
         closed_by: the rule that closed it.
-        contents: of its slots, nulls included, in the order of their (keyed) ids: what is drawn for each slot
-            then follows from which slots the window holds, not from the order in which they came.
-        ids: of its slots, in that order; none where nothing has named them (audits of one release).
-        item_rows: what the rows stood for when it closed; None where items have no names.
+        contents: the contents of its slots, nulls included, in the order of their (keyed) ids. So a slot's coin depends
+            on which slots the window holds, and not on the order in which they came.
+        ids: the ids of its slots, in that order; empty if slots have none (audits of one release).
+        item_rows: the items of the rows when it closed; None if items have no names.
     """
 
     window: int
@@ -108,12 +110,12 @@ class WindowRules:
     """When windows close; all public configuration.
 
     Attributes:
-        slots: a window closes when it holds this many.
-        origins: the learner partitions, all of which end a phase together.
+        slots: a window closes when it holds this many slots.
+        origins: the learner partitions; a phase ends when all of them have ended it.
         period_ms: length of a report period in log time.
-        open_ms: a window also closes this long (log time) after its first slot; None: it does not.
+        open_ms: a window also closes this long (log time) after its first slot; None: time closes no window.
         content_bytes: the size of every slot's content.
-        item_rows: how many rows items have, where they have names; else 0.
+        item_rows: the number of rows of items, if items have names; else 0.
     """
 
     slots: int
@@ -132,7 +134,7 @@ class WindowRules:
 
 
 class Windows:
-    """The open window, the phase ends seen and the ids remembered of one reports partition."""
+    """The state of one reports partition: the open window, the phase ends so far, and the remembered ids."""
 
     def __init__(self, rules: WindowRules) -> None:
         self.rules = rules
@@ -147,7 +149,7 @@ class Windows:
         self._phases: dict[int, int] = dict.fromkeys(sorted(rules.origins), _NEVER)
         self._ids = KnownIds()
         self.item_rows = ItemRows(0, bytes(4 * rules.item_rows)) if rules.item_rows else None
-        """The items of the rows of sums, as far as slots of learners have named them."""
+        """The items of the rows of sums, by the newest record of a learner; None if items have no names."""
 
     @property
     def slots(self) -> int:
@@ -205,10 +207,10 @@ class Windows:
         return Offer(SlotOutcome.JOINED, self._close(ClosedBy.SLOTS) if full else None)
 
     def follow(self, rows: ItemRows) -> None:
-        """Take over what rows stand for from here on; what tells of an older version changes nothing.
+        """Take over the items that rows stand for from now on; an older version changes nothing.
 
         Raises:
-            ShufflingError: items have no names here, or rows of another number.
+            ShufflingError: items have no names here, or there is another number of rows.
         """
         if self.item_rows is None or len(rows.entries) != len(self.item_rows.entries) or rows.catalogue < 1:
             raise ShufflingError(f"expected {self.rules.item_rows} rows of a catalogue, got others")
@@ -216,7 +218,7 @@ class Windows:
             self.item_rows = rows
 
     def end_phase(self, phase: int, origin: int) -> ClosedWindow | None:
-        """Note that a learner partition has sent all slots of a phase, and of those before it.
+        """Note that a learner partition has sent all slots of a phase, and of all phases before it.
 
         Returns:
             The open window, if this was the last origin that the phase waited for and it holds a slot.
@@ -266,7 +268,7 @@ class Windows:
         """The state that `dump` wrote under the same rules.
 
         Raises:
-            ShufflingError: not such bytes, or written under other rules.
+            ShufflingError: these are not such bytes, or they were written under other rules.
         """
         windows = cls(rules)
         try:

@@ -1,4 +1,4 @@
-"""The stream on a given Kafka cluster: against the embedded broker, with two workers, at half its rate, after a loss.
+"""Measures the stream on a Kafka cluster: next to the embedded broker, with two workers, at half rate, after a kill.
 
 Rates come from the broker's log times, as in `hushstream.replay.bench.stream`. The topics of the runs are deleted at
 their end; the broker's groups expire by themselves.
@@ -27,14 +27,14 @@ from hushstream.replay.bench.stream.runs import (
     open_bench,
     prepare_deployment,
 )
-from hushstream.replay.bench.stream.scaling import WORKERS, Share, recovered, scaled, scaling_rows
+from hushstream.replay.bench.stream.scaling import WORKERS, ScalingRun, recovered, scaled, scaling_rows
 
 EMBEDDED_TARGET = 0.7
 RECOVERY_TARGET_SECONDS = 30.0
 SESSION_SECONDS = KAFKA_LEAST_SECONDS + 1.0
 """The longest time until a group notices that a worker was killed."""
 NO_SNAPSHOT_SECONDS = 86_400.0
-"""Longer than a run, so that no snapshot is taken."""
+"""An interval between snapshots that is longer than a run, so that none is taken."""
 
 _FORMS = {"events": "one event a record", "batches": f"columnar records of {BATCH_ROWS}"}
 
@@ -44,10 +44,10 @@ class KafkaSizes:
     """How large the runs are.
 
     Attributes:
-        stream: the runs that the embedded broker does as well, and those at half the rate.
+        stream: sizes of the runs on both brokers, and of those at half the rate.
         scaled_pairs: contexts, and as many rewards, of each partition of the scaling runs.
-        crowded_users: how many users the run at half the rate has whose learner takes snapshots all the time.
-        recovered: the run whose worker is lost; each of its users decides once and is rewarded.
+        crowded_users: how many users there are in the run at half the rate that takes snapshots all the time.
+        recovered: sizes of the run whose worker is killed; each of its users gets one decision and one reward.
     """
 
     stream: StreamSizes = field(default_factory=lambda: StreamSizes(paced_seconds=5.0))
@@ -81,7 +81,7 @@ def kafka_rows(bootstrap: str, progress: Progress, rounds: int = 3, sizes: Kafka
 
 async def _measure(bootstrap: str, progress: Progress, rounds: int, sizes: KafkaSizes) -> list[BenchRow]:
     beside: dict[str, list[_Beside]] = {form: [] for form in _FORMS}
-    shares: list[tuple[Share, Share]] = []
+    shares: list[tuple[ScalingRun, ScalingRun]] = []
     paced = []
     crowded = []
     with tempfile.TemporaryDirectory(prefix="hushstream-bench-") as name:
@@ -119,7 +119,7 @@ async def _beside(folder: Path, bootstrap: str, sizes: StreamSizes, form: str, n
 
 
 async def _recovery(folder: Path, bootstrap: str, sizes: StreamSizes) -> tuple[float, float]:
-    """Seconds from the start of a process to its first fold: with the snapshot, and with the journal alone."""
+    """Seconds from the start of a worker to its first fold: from its snapshot, and from the journal alone."""
     system = prepare_deployment(folder, sizes)
     users = [f"user-{number:06d}" for number in range(sizes.users)]
     async with open_bench(folder / "runs", system, sizes, bootstrap) as bench:
@@ -128,12 +128,12 @@ async def _recovery(folder: Path, bootstrap: str, sizes: StreamSizes) -> tuple[f
         await _fed(learner, load)
         # Wait until the group notices that the worker was killed.
         await asyncio.sleep(SESSION_SECONDS)
-        lost = await _taken_up(learner, 2, journal=True)
-        return await _taken_up(learner, 2, journal=False), lost
+        lost = await _restart(learner, 2, journal=True)
+        return await _restart(learner, 2, journal=False), lost
 
 
 async def _fed(learner: Learner, load: Load) -> None:
-    """Let every context be decided and rewarded, and kill the worker before it saves or publishes a state."""
+    """Decide and reward every context, and kill the worker before it saves or publishes a state."""
     values = context_batches(load, BATCH_ROWS)
     await learner.append("contexts", values)
     async with learner.running("--snapshot-interval", f"{NO_SNAPSHOT_SECONDS:g}", kill=True) as worker:
@@ -143,8 +143,8 @@ async def _fed(learner: Learner, load: Load) -> None:
         await learner.tail.until(len(values), len(values), worker.check)
 
 
-async def _taken_up(learner: Learner, number: int, *, journal: bool) -> float:
-    """Start a worker on an earlier number's data directory, or an empty one, and end it; seconds to its first fold."""
+async def _restart(learner: Learner, number: int, *, journal: bool) -> float:
+    """Start a worker on an earlier data directory or an empty one, stop it; return the seconds to its first fold."""
     (learner.folder / f"{learner.name}-{number}.log").unlink(missing_ok=True)
     begun = time.monotonic()
     async with learner.running(number=number) as worker:

@@ -16,10 +16,11 @@ from aiokafka.errors import for_code
 
 from hushstream.agents.worker.deployment import KEYS, prepare
 from hushstream.engine.configuration import PartitionConfig
-from hushstream.engine.declare.declaration import System, asked_partitions
+from hushstream.engine.declare.declaration import System, request_partitions
 from hushstream.ops.connection import Connection, guard_code
 from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import key_path, write_key
+from hushstream.replay.bench.baseline import log_times, passthrough_rate
 from hushstream.replay.bench.cpu import CpuMeter
 from hushstream.replay.bench.errors import BenchFailed
 from hushstream.replay.bench.journal import DecisionsTail, timed, waits_ms
@@ -35,7 +36,6 @@ from hushstream.replay.bench.load import (
 )
 from hushstream.replay.bench.processes import Running, embedded_broker, started
 from hushstream.replay.bench.rows import Progress
-from hushstream.replay.bench.yardstick import log_times, passthrough_rate
 from hushstream.schemas.topics import physical
 from hushstream.systems.p2b.configuration import (
     ContextConfig,
@@ -113,7 +113,7 @@ def prepare_deployment(
     slot: SlotConfig | None = None,
     release: ReleaseConfig | None = None,
 ) -> System:
-    """Make the folder of the deployment inside ``folder``, with the keys of its workers' zones."""
+    """Make the deployment's folder inside ``folder``, with the keys of its workers' zones."""
     folder.mkdir(parents=True, exist_ok=True)
     place = folder / DEPLOYMENT
     config = P2BConfig(
@@ -154,7 +154,7 @@ async def open_bench(
     _new_folder(folder)
     async with AsyncExitStack() as stack:
         bootstrap = await stack.enter_async_context(embedded_broker(folder)) if given is None else given
-        prefix = f"bench-{secrets.token_hex(4)}."  # a given broker may have the topics of earlier runs
+        prefix = f"bench-{secrets.token_hex(4)}."  # the given broker may have topics of earlier runs
         producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", max_batch_size=256 * 1024)
         await producer.start()
         try:
@@ -282,7 +282,7 @@ class Bench:
 
     def load(self, events: int, home: int = 0) -> Load:
         """Requests of the users of one partition."""
-        partitions = asked_partitions(self.system)
+        partitions = request_partitions(self.system)
         return make_load(events, self._sizes.users, self._sizes.dimension, SEED, home, partitions)
 
     async def learner(self, name: str) -> Learner:
@@ -307,7 +307,7 @@ class Learner:
         await append_all(self.producer, physical(self.connection.prefix, topic), values, partition)
 
     async def rate(self, worker: Running, contexts: int, clicks: int, events_per_record: float) -> Rate:
-        """How fast a single worker folds records that are on the log already, up to these offsets."""
+        """The rate at which one worker folds records that are on the log already, up to these offsets."""
         seen = len(self.tail.records)
         async with CpuMeter([worker]) as meter:
             await self.tail.until(contexts, clicks, worker.check)
@@ -318,7 +318,11 @@ class Learner:
     async def running(
         self, *options: str, number: int = 1, role: str = "learner", kill: bool = False
     ) -> AsyncIterator[Running]:
-        """Run a worker of a role; it continues where the last one of its number ended, and may be killed."""
+        """Run a worker of a role while the context is open.
+
+        It continues with the data directory of an earlier worker of the same ``number``; ``kill`` ends it by
+        SIGKILL.
+        """
         name = f"{self.name}-{number}" if role == "learner" else f"{self.name}-{role}"
         arguments = ["-m", "hushstream.cli", "worker", role]
         arguments += [

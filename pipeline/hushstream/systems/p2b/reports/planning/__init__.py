@@ -1,1 +1,1 @@
-"""What a deployment will bring, said beforehand."""
+"""Plans: forecasts of what a deployment will bring, before it runs or from its releases."""

@@ -1,19 +1,19 @@
-"""What released sums say of how far effects differ: spreads for a forecast, in place of assumed ones.
+"""Estimates from released sums how far effects differ: spreads for a forecast, in place of assumed ones.
 
-Each block's raw effects d with variances V (`server.effects`) are taken as N(0, tau^2 + V) with one tau: the most
-likely one is the block's spread, and those whose likelihood is at most 1.92 less (95 %, one parameter) make its range.
-Three things stand between them and the spreads that the forecast asks for:
+The raw effects d of a block, with variances V (`server.effects`), are modelled as N(0, tau^2 + V) with one tau. The
+most likely tau is the block's spread. The values of tau whose log-likelihood is at most 1.92 less (95 %, one parameter)
+are its range. Three corrections lead from tau to the spreads that the forecast needs:
 
-* d is measured against the mean of all items, so tau^2 is K/(K - 1) times as large as it is found.
-* d is an effect on the log-odds where nothing else is known. With a spread r of all else these are smaller by
-  sqrt(1 + c^2 r^2), c = 16 sqrt(3) / (15 pi), by the logistic law with normal log-odds (Zeger, Liang, Albert 1988).
+* d is measured against the mean of all items, so the true tau^2 is K/(K - 1) times as large.
+* d is an effect on the log-odds when nothing else is known. If everything else has a spread r, such effects are smaller
+  by sqrt(1 + c^2 r^2), c = 16 sqrt(3) / (15 pi), for logistic probabilities with normal log-odds (Zeger, Liang, Albert
+  1988).
+* The effect of a code is the mean over the contexts with this code. These differ by a further sqrt(k^(-2/(d-1))) of the
+  whole spread (`forecast.code_share`).
 
-* A code's effect is the mean over the contexts that have it, which differ by sqrt(k^(-2/(d-1))) of the whole spread
-  more (`forecast.code_share`).
-
-At which rate a random item is rewarded follows from the share of rewards in the first window, whose users had no model
-to start from: it is the rate of whom `forecast.cold_reward` makes such cold learners. What no released sum tells stays
-assumed. It all is post-processing of releases, and reads nothing else.
+The rate at which a random item is rewarded follows from the share of rewards in the first window, whose users started
+without a model: it is the rate at which `forecast.cold_reward` gives cold learners this share. Spreads that no released
+sum contains stay assumed. Everything is post-processing of releases, and nothing else is read.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _LEAST_FACTOR, _MOST_FACTOR = 0.5, 2.0
 
 @dataclass(frozen=True, slots=True)
 class EstimatedSpreads:
-    """Spreads that released sums are likeliest under.
+    """The most likely spreads, given released sums.
 
     Attributes:
         spreads: of items and features; ``rest`` is assumed.
-        factors: all spreads times these make a range: 95 % for all that can be learned together.
+        factors: the range is all spreads times these: 95 % for all learnable effects together.
     """
 
     spreads: Spreads
@@ -52,15 +52,15 @@ class EstimatedSpreads:
 def estimated_spreads(
     found: RawEffects, first: float, habits: Habits, rest: float, rate: float | None, seen: float = 1.0
 ) -> EstimatedSpreads:
-    """Spreads from released sums.
+    """Estimate spreads from released sums.
 
     Args:
         found: effects in the sums of all windows.
-        first: the share of reports that hold a reward, in those of the first window.
+        first: the share of reports with a reward in the first window.
         habits: of users.
-        rest: what no sum tells of, assumed.
-        rate: at which a random item is rewarded; None where it follows from the first window.
-        seen: the share of the variance of contexts' effects that blocks tell: 1 for features, of codes less.
+        rest: the assumed spread of effects that no sum contains.
+        rate: the rate at which a random item is rewarded; None to compute it from the first window.
+        seen: the share of the variance of contexts' effects that blocks contain: 1 for features, less for codes.
     """
     marginal = {name: _ranged(*one) / (math.sqrt(seen) if name else 1.0) for name, one in _blocks(found).items()}
     arms = len(found.arms[0])
@@ -85,7 +85,7 @@ def _ranged(raw: Float64, variances: Float64) -> Float64:
 
 
 def _unattenuated(marginal: Mapping[str, float], rest: float) -> dict[str, float]:
-    """Effects on the log-odds where all else is known."""
+    """Spreads of effects on the log-odds when everything else is known."""
     found = dict(marginal)
     for _ in range(_ROUNDS):
         whole = rest * rest + sum(one * one for one in found.values())
@@ -97,10 +97,9 @@ def _unattenuated(marginal: Mapping[str, float], rest: float) -> dict[str, float
 
 
 def _factors(ranges: Mapping[str, NDArray[np.float64]]) -> tuple[float, float, float]:
-    """How much less and more than the likeliest all spreads together may be.
+    """The factors by which all spreads together may be smaller or larger than the most likely ones.
 
-    Blocks are measured apart from each other, so what they add up to is off by the root of the squares of how far each
-    may be off.
+    Blocks are measured independently, so the error of their sum is the root of the sum of their squared errors.
     """
     squares = np.array([one**2 for one in ranges.values()])
     low, middle, high = squares[:, 0], squares[:, 1], squares[:, 2]
@@ -113,7 +112,7 @@ def _factors(ranges: Mapping[str, NDArray[np.float64]]) -> tuple[float, float, f
 
 
 def _cold_of(share: float, habits: Habits) -> float:
-    """What cold learners earn where so many of their slots hold a reward; the inverse of `forecast.slot_share`."""
+    """The mean reward of cold learners with this share of rewarded slots; the inverse of `forecast.slot_share`."""
     if habits.chance is None:
         return share
     missed = max(1e-9, 1.0 - share / habits.chance)
@@ -121,7 +120,7 @@ def _cold_of(share: float, habits: Habits) -> float:
 
 
 def _at_rate(spreads: Spreads, habits: Habits, cold: float) -> Spreads:
-    """The same at the rate at which cold learners earn so much."""
+    """The same spreads with the rate at which cold learners have this mean reward."""
     low, high = _LEAST_RATE, _MOST_RATE
     for _ in range(20):
         middle = math.sqrt(low * high)

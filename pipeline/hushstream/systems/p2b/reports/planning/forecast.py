@@ -1,39 +1,40 @@
-"""What N slots will bring new users, before anything runs: of assumed spreads, with no simulation of contributors.
+"""Forecasts what N slots will bring new users, from assumed spreads of effects, without a simulation of contributors.
 
-**The law.** Effects on the log-odds of a reward are taken as normal and independent: an item's own with deviation
-``arms``, those of block f with deviation s_f, and what no released sum can tell (tastes of one's own, pairs of features
-that were not declared) with deviation ``rest``. So at a visit the K items' log-odds are N(b, S^2), S^2 the sum of all
-squares. From sums with sampling variance and noise together V_fb for the effect of cell b (`server.effects`), the
-posterior mean of an effect keeps s^2 / (s^2 + V) of its variance, so that what the model sees of an item has variance
+**The law.** Effects on the log-odds of a reward are modelled as normal and independent: an item's own effect with
+deviation ``arms``, effects of block f with deviation s_f, and effects that no released sum contains (users' own tastes,
+pairs of features that were not declared) with deviation ``rest``. So at a visit the log-odds of the K items are
+N(b, S^2), where S^2 is the sum of all squares. Let V_fb be the sampling variance plus the noise of the effect of cell b
+(`server.effects`). The posterior mean of an effect keeps s^2 / (s^2 + V) of its variance. So the part of an item's
+log-odds that the model sees has the variance
 
     C^2 = s_arms^2 k_arms + sum_f s_f^2 sum_b z_b s_f^2 / (s_f^2 + V_fb)
 
-with z_b the share of visits in cell b. A new user is shown the item with the largest of K draws of N(0, C^2), and its
-log-odds hold that value and a rest N(0, S^2 - C^2) that nobody saw. With M the largest of K standard normals:
+where z_b is the share of visits in cell b. A new user is shown the item with the largest of K draws of N(0, C^2). The
+log-odds of this item are that draw plus an unseen rest N(0, S^2 - C^2). With M the largest of K standard normals:
 
     reward = E s(b + C M + sqrt(S^2 - C^2) Z)        s the logistic function,
 
-integrated over quantiles, not drawn. Without noise, and with all T interactions of N users in place of one each, the
-same law gives the non-private model's reward.
+integrated over quantiles, not drawn. Without noise, and with all T interactions of N users instead of one each, the
+same law gives the reward of the non-private model.
 
-**V** follows `server.effects`: i = n z_b q (1 - q), n = N/K slots an item, q the share of slots with a reward,
-V = (i + u v ((1 - q)^2 + q^2)) / i^2 with v the noise's variance in reports squared and u among how many cells a value
-is shared (tags). With click preference h, q = h (1 - (1 - p)^T), p what cold learners reach. The arms' totals are the
-mean over all blocks that count every slot.
+**V** follows `server.effects`: i = n z_b q (1 - q), with n = N/K slots of an item and q the share of slots with a
+reward. V = (i + u v ((1 - q)^2 + q^2)) / i^2, where v is the noise's variance in reports squared, and u the number of
+cells that share a slot's units (tags). With click preference h, q = h (1 - (1 - p)^T), where p is the click rate of
+cold learners. The arms' totals are the mean over all blocks that count every slot.
 
-**Codes.** A linear model of d numbers an item is fitted on k centroids. Contexts act through d - 1 directions; codes
-keep 1 - k^(-2/(d-1)) of the spread along each (k-means' error in d - 1 dimensions, Zador 1982), and n reports of an
-item that lie in k cells bear k times a cell's noise. Its LinUCB does not shrink by what is known of noise, and an
-argmax does not ask for the scale: C = S_model^2 / sqrt(S_model^2 + V), V the sum over the item's own effect and d - 1
-directions.
+**Codes.** A linear model with d numbers for each item is fitted on k centroids. Contexts act through d - 1 directions.
+Codes keep 1 - k^(-2/(d-1)) of the spread along each of them (the error of k-means in d - 1 dimensions, Zador 1982). The
+n reports of an item lie in k cells, so they have k times the noise of a cell. LinUCB on codes does not shrink by the
+known noise, and an argmax does not depend on the scale: C = S_model^2 / sqrt(S_model^2 + V), where V is the sum over
+the item's own effect and d - 1 directions.
 
-**Cold learners** are played: a user whose items' log-odds stay as they are (with codes, whose contexts are drawn anew
-at each visit, the items' own effects alone) meets K items, of which at most as many as there are visits differ from the
-unseen rest, with LinUCB's own bonus.
+**Cold learners** are simulated, with LinUCB's own bonus. A user meets K items whose log-odds stay as they are (with
+codes, contexts are drawn anew at each visit, so only the items' own effects stay). Items that were never shown have
+equal scores, so one item more than there are visits is enough.
 
-Where it ends: with few slots (below some 10,000 with eight features) the posterior of the spreads themselves is wide,
-which this does not know; and a warm learner goes on learning tastes, which this leaves out. Errors against the whole
-simulation: `hushstream experiment p2b-forecast`.
+*Limits.* With few slots (below some 10,000 with eight features) the posterior of the spreads themselves is wide, and
+the forecast ignores that. A warm learner goes on learning a user's tastes; the forecast leaves that out, too. Errors
+against the complete simulation: `hushstream experiment p2b-forecast`.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ _MISSING = 0.03
 
 
 class ForecastError(HushstreamError):
-    """Spreads that no population has; says what was expected and what came."""
+    """Spreads that are impossible. The message says what was expected and what came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +71,9 @@ class Spreads:
     """Deviations of effects on the log-odds of a reward over items, and the rate around which they lie.
 
     Attributes:
-        arms: of an item's own effect.
-        blocks: of a feature's effect at a visit, by name; of codes one block named "context".
-        rest: of what no released sum tells.
+        arms: deviation of an item's own effect.
+        blocks: deviation of a feature's effect at a visit, by name; for codes there is one block named "context".
+        rest: deviation of effects that no released sum contains.
         rate: share of visits that reward an item drawn at random, in (0, 1).
     """
 
@@ -92,11 +93,11 @@ class Spreads:
 
     @property
     def whole(self) -> float:
-        """S: of an item's log-odds at a visit."""
+        """S, the deviation of an item's log-odds at a visit."""
         return math.sqrt(self.arms**2 + sum(one**2 for one in self.blocks.values()) + self.rest**2)
 
     def times(self, factor: float) -> Spreads:
-        """The same where what can be learned differs by a factor."""
+        """These spreads, with all learnable ones multiplied by a factor."""
         return replace(self, arms=factor * self.arms, blocks={name: factor * one for name, one in self.blocks.items()})
 
 
@@ -105,9 +106,9 @@ class Forecast:
     """Mean reward of a new user's visit.
 
     Attributes:
-        cold: of learners that start from nothing.
-        private: of those that start from the released model.
-        open: of those that start from a model of all interactions in clear.
+        cold: with learners that start without a model.
+        private: with learners that start from the released model.
+        open: with learners that start from a model of all interactions in clear.
     """
 
     cold: float
@@ -121,19 +122,19 @@ class Forecast:
 
     @property
     def share(self) -> float | None:
-        """Of the non-private gain; None where there is none."""
+        """The share of the non-private gain that is kept; None if there is no such gain."""
         whole = self.open - self.cold
         return self.gain / whole if whole > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """How much has been released, and of whom.
+    """How much has been released.
 
     Attributes:
-        slots: N, slots in closed windows.
-        interactions: of the same users in clear, for comparison.
-        variance: of the noise in one released sum, over all windows, in the units of the sums squared.
+        slots: N, the number of slots in closed windows.
+        interactions: the number of interactions of the same users in clear, for comparison.
+        variance: variance of the noise in one released sum, over all windows, in the units of the sums squared.
     """
 
     slots: float
@@ -147,11 +148,11 @@ class Habits:
 
     Attributes:
         arms: K.
-        visits: of a new user, over which their reward is averaged.
-        before_slot: T, interactions before a slot.
-        chance: h, with which a slot prefers a rewarded interaction; None where it is drawn uniformly.
+        visits: number of visits of a new user, over which their reward is averaged.
+        before_slot: T, number of interactions before a slot.
+        chance: h, the probability that a slot prefers a rewarded interaction; None if it is drawn uniformly.
         bonus: deviation of a cold learner's score of an item that was never shown.
-        returning: whether a user's contexts stay much as they are; where they do not, only items' own effects do.
+        returning: whether a user's contexts stay similar; otherwise only the items' own effects stay.
     """
 
     arms: int
@@ -163,11 +164,11 @@ class Habits:
 
 
 def forecast_features(layout: FeatureLayout, spreads: Spreads, habits: Habits, sample: Sample) -> Forecast:
-    """Of linear sums over declared features.
+    """The forecast for linear sums over declared features.
 
     Args:
-        layout: how a slot's units are divided.
-        spreads: one for each of the schema's blocks.
+        layout: the layout of a slot and of the sums.
+        spreads: with a spread for each of the schema's blocks.
         habits: of users.
         sample: what was released; ``variance`` in units squared.
 
@@ -185,10 +186,10 @@ def forecast_features(layout: FeatureLayout, spreads: Spreads, habits: Habits, s
 
 
 def forecast_codes(dimension: int, codes: int, spreads: Spreads, habits: Habits, sample: Sample) -> Forecast:
-    """Of sums over codes and a linear model on their centroids.
+    """The forecast for sums over codes and a linear model on their centroids.
 
     Args:
-        dimension: d, numbers of a histogram.
+        dimension: d, the number of entries of a histogram.
         codes: k.
         spreads: with the block "context".
         habits: of users.
@@ -211,25 +212,25 @@ def forecast_codes(dimension: int, codes: int, spreads: Spreads, habits: Habits,
 
 
 def code_share(dimension: int, codes: int) -> float:
-    """The share of the variance along each of d - 1 directions that k codes tell; see the module."""
+    """The share of the variance along each of d - 1 directions that k codes keep; see the module."""
     return 1.0 - float(codes ** (-2.0 / max(1, dimension - 1)))
 
 
 def _compared(
     cold: float, spreads: Spreads, habits: Habits, sample: Sample, private: float, in_clear: float
 ) -> Forecast:
-    """Rewards from what either model sees; before anything is released or done users start cold."""
+    """Rewards from the variances that both models see; without slots or interactions users start cold."""
     released = best_reward(spreads, habits.arms, private) if sample.slots > 0 else cold
     return Forecast(cold, released, best_reward(spreads, habits.arms, in_clear) if sample.interactions > 0 else cold)
 
 
 def slot_share(spreads: Spreads, habits: Habits) -> float:
-    """q: the share of slots that hold a reward; `server.warm_start` has the law."""
+    """q, the share of slots that hold a reward; the formula is in `server.warm_start`."""
     return held_share(cold_reward(spreads, habits, habits.before_slot), habits)
 
 
 def held_share(reward: float, habits: Habits) -> float:
-    """The share of slots that hold a reward, of users whose visits earn so much."""
+    """The share of slots that hold a reward, for users whose visits have this mean reward."""
     if habits.chance is None:
         return reward
     return min(max(habits.chance * -math.expm1(habits.before_slot * math.log1p(-reward)), _LEAST_SHARE), 0.999)
@@ -239,8 +240,8 @@ def noise_of_cells(layout: FeatureLayout, arms: int, sample: Sample, share: floa
     """Deviation of the noise alone in an average cell's effect, in log-odds, by block; "" is an item's own effect.
 
     Args:
-        layout: how a slot's units are divided.
-        arms: K, of which slots are.
+        layout: the layout of a slot and of the sums.
+        arms: K, the number of items that slots are about.
         sample: what was released.
         share: q.
     """
@@ -254,7 +255,7 @@ def noise_of_cells(layout: FeatureLayout, arms: int, sample: Sample, share: floa
 
 
 def _features_seen(layout: FeatureLayout, spreads: Spreads, each: float, share: float, variance: float) -> float:
-    """C^2: the variance of what the model sees of an item at a visit, of ``each`` reports an item."""
+    """C^2, the variance of an item's log-odds that the model sees at a visit, with ``each`` reports of an item."""
     if each <= 0:
         return 0.0
     information = each * share * (1 - share)
@@ -268,7 +269,7 @@ def _features_seen(layout: FeatureLayout, spreads: Spreads, each: float, share: 
         visits = visit_shares(block)
         known = np.maximum(information * visits, 1e-12)
         if block.signed:
-            # Along each of m coordinates: a signed block's own law, whose slot holds e/|e|_1.
+            # The formula of a signed block, whose slot holds e/|e|_1, for each of its m coordinates.
             factor = mean_absolute_sum(block.cells)
             along = known / factor
             noise = (along / factor + variance / squared * _residual(share)) / along**2
@@ -287,10 +288,10 @@ def mean_absolute_sum(dimension: int) -> float:
 
 
 def visit_shares(block: Block) -> Float64:
-    """(cells,) z: the share of visits in each cell, assumed from the block's kind alone (no user is looked at).
+    """(cells,) z, the share of visits in each cell. It is assumed from the block's kind alone, without users' data.
 
-    One cell a visit (categories): 1/rank, and 3 % for what is unknown or missing, the last cell. Tags: rank to the
-    power -0.6. Numbers, times and histograms: even.
+    Categories (one cell for each visit) have 1/rank, and 3 % for unknown or missing values in the last cell. Tags have
+    rank to the power -0.6. Numbers, times and histograms have equal shares.
     """
     if block.signed:
         return np.full(block.cells, 1.0 / block.cells)
@@ -313,7 +314,7 @@ def _residual(share: float) -> float:
 
 
 def best_reward(spreads: Spreads, arms: int, seen: float) -> float:
-    """The reward of the first of K items by a model that sees variance C^2 of their log-odds; see the module."""
+    """The reward of the best of K items, according to a model that sees C^2 of their variance; see the module."""
     whole = spreads.whole
     best = math.sqrt(seen) * _largest(arms)
     unseen = math.sqrt(max(whole * whole - seen, 0.0)) * _normals()
@@ -322,7 +323,7 @@ def best_reward(spreads: Spreads, arms: int, seen: float) -> float:
 
 @lru_cache(maxsize=256)
 def base(whole: float, rate: float) -> float:
-    """b: the log-odds around which an item drawn at random is rewarded at ``rate``, for a spread S."""
+    """b, the mean log-odds with which an item drawn at random is rewarded at ``rate``, for a spread S."""
     low, high, deviates = -40.0, 40.0, whole * _normals()
     for _ in range(60):
         middle = (low + high) / 2
@@ -341,7 +342,7 @@ def _largest(arms: int) -> Float64:
 def _normals() -> Float64:
     even = (np.arange(_QUANTILES // 4) + 0.5) / (_QUANTILES // 4)
     found = np.array([_inverse(one) for one in even])
-    # Quantiles at even steps have too little variance: the tails are cut.
+    # Quantiles at even steps lack the tails, so their variance is too small, and is scaled up to 1.
     return np.asarray(found / math.sqrt(float((found**2).mean())), dtype=np.float64)
 
 
@@ -350,10 +351,10 @@ def _inverse(quantile: float) -> float:
 
 
 def cold_reward(spreads: Spreads, habits: Habits, visits: int) -> float:
-    """Mean reward of learners that start from nothing, over their first visits (at most 100 are played).
+    """Mean reward of learners that start without a model, over their first visits (at most 100 are simulated).
 
-    A score is the posterior mean and deviation of an item's reward under a normal prior of deviation ``bonus`` and
-    rewards of variance 1, as LinUCB with ridge 1 and alpha 1 has it where contexts stay as they are.
+    A score is the posterior mean plus the posterior deviation of an item's reward, under a normal prior of deviation
+    ``bonus`` and rewards of variance 1. That is LinUCB with ridge 1 and alpha 1 if contexts stay as they are.
     """
     steady = spreads.whole if habits.returning else spreads.arms
     sizes = (round(spreads.whole, 9), round(steady, 9))
@@ -362,7 +363,7 @@ def cold_reward(spreads: Spreads, habits: Habits, visits: int) -> float:
 
 @lru_cache(maxsize=256)
 def _cold(sizes: tuple[float, float], rate: float, arms: int, visits: int, bonus: float) -> float:
-    # Items that nobody was shown are alike: of these one more than there are visits is as good as all.
+    # Items that were never shown have equal scores, so one item more than there are visits is enough.
     arms = min(arms, visits + 1)
     draw = np.random.default_rng(20_000)
     whole, steady = sizes

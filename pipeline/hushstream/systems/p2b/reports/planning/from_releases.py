@@ -1,7 +1,7 @@
-"""A plan for a deployment that runs: spreads from what it has released, and what more of something would bring.
+"""A plan for a running deployment: with spreads from its releases, and with the effect of changes to it.
 
-It reads released windows alone: their sums, how many slots they had, and when they were released. A deployment's pace
-is that of its slots between its first window and its newest one.
+It reads released windows alone: their sums, their numbers of slots, and when they were released. A deployment's pace is
+the number of slots a day between its first and its newest window.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from hushstream.systems.p2b.server.totals import CrowdTotals
 
 _DAY_MS = 86_400_000
 _LEAST_DAYS = 1.0 / 24
-"""Between the first window and the newest one, so that they tell a pace."""
+"""The least time between the first and the newest window from which a pace is computed."""
 _WEEKS = (4, 12)
 _STEADY = 10_000
-"""A day by which as many come as go."""
+"""A day so late that the number of slots a day is constant."""
 _LEAST_WINDOWS = SETTLING_WINDOWS + 2
-"""Of which a drift can be told."""
+"""The least number of windows in which a drift can be noticed."""
 _LARGEST_EPSILON = 20.0
 
 
@@ -47,14 +47,14 @@ class Windows:
     """What was released so far.
 
     Attributes:
-        count: windows of all partitions.
-        slots: in them.
-        days: between the first window and the newest one.
-        later_slots: in all windows but the first.
-        effects: of items and features, or codes, in the sums of all windows.
-        first: the share of reports that hold a reward, in those of the first one.
-        each: every window of declared features, where they have noise of their own and rows stand for one item each;
-            else none.
+        count: number of windows of all partitions.
+        slots: number of slots in them.
+        days: number of days between the first and the newest window.
+        later_slots: number of slots in all windows but the first.
+        effects: effects of items and features, or codes, in the sums of all windows.
+        first: the share of reports with a reward in the first window.
+        each: every window by itself, if features are declared, windows have fresh noise, and items have no names; else
+            empty.
     """
 
     count: int
@@ -67,21 +67,21 @@ class Windows:
 
     @property
     def slots_a_day(self) -> float | None:
-        """The pace; None where windows came within an hour, as where days are played in seconds."""
+        """The pace; None if all windows came within an hour, as in a replay that plays days in seconds."""
         return self.later_slots / self.days if self.days >= _LEAST_DAYS and self.later_slots else None
 
 
 def released_plan(system: P2BSystem, records: Iterable[ReleasedAt], asked: Audience | None, rate: float | None) -> Plan:
-    """What to expect of a deployment that has released windows.
+    """The plan for a deployment that has released windows.
 
     Args:
         system: the deployment.
-        records: of the topics of its releases, with their log times.
-        asked: who is expected; None for as many as have come.
-        rate: share of visits that reward an item drawn at random; None for what the first window says.
+        records: the records of the topics of its releases, with their log times.
+        asked: the expected audience; None for as many users as have come so far.
+        rate: share of visits that reward an item drawn at random; None to compute it from the first window.
 
     Raises:
-        HushstreamError: it has released no window yet, or all at one time and nobody says who is expected.
+        HushstreamError: no window was released yet; or all were released within an hour, and no audience is given.
     """
     config, windows = system.config, read_windows(system, records)
     audience = _as_before(config, windows, rate) if asked is None else asked
@@ -101,14 +101,14 @@ def released_plan(system: P2BSystem, records: Iterable[ReleasedAt], asked: Audie
         "factors": list(found.factors),
         "more": {name: {"share": one.share, "reward": one.private} for name, one in levers.items()},
     }
-    return replace(plan, more=(*_told(levers), *_drift(config, windows, half_life)), facts=facts)
+    return replace(plan, more=(*_gains_in_words(levers), *_drift(config, windows, half_life)), facts=facts)
 
 
 def read_windows(system: P2BSystem, records: Iterable[ReleasedAt]) -> Windows:
     """The windows among the records of a deployment's releases.
 
     Raises:
-        HushstreamError: there is none.
+        HushstreamError: there is no window.
     """
     totals, first = _totals(system), _totals(system)
     apart = isinstance(totals, FeatureTotals) and system.window_tree is None
@@ -136,7 +136,7 @@ def read_windows(system: P2BSystem, records: Iterable[ReleasedAt]) -> Windows:
 
 
 def _totals(system: P2BSystem) -> FeatureTotals | NamedTotals | PrivateTotals:
-    """Of the sums that a deployment releases."""
+    """Empty totals for the sums that a deployment releases."""
     if system.config.release.form == "codes":
         return PrivateTotals(system)
     return NamedTotals(system) if system.config.named_items else FeatureTotals(system)
@@ -147,28 +147,28 @@ def _window(fields: Mapping[str, Any], shape: tuple[int, int]) -> Window:
 
 
 def _drift(config: P2BConfig, windows: Windows, half_life: float | None) -> Iterator[str]:
-    """Whether released sums are seen to drift, and what that asks for."""
+    """What released sums show of a drift, and which setting follows from it, in words."""
     if len(windows.each) < _LEAST_WINDOWS:
         return
     if half_life is None:
-        yield "no drift is seen: windows of the past foretell the next one best when none is forgotten"
+        yield "no drift is seen: past windows predict the next one best if none is forgotten"
         return
     if config.half_life == "auto":
         yield (
-            f"the world changes: windows of the past foretell the next one best with a half-life of {half_life:g}, and "
-            f"the model follows (model.half_life: auto)"
+            f"the world changes: past windows predict the next one best with a half-life of {half_life:g}, and the "
+            f"model follows (model.half_life: auto)"
         )
         return
     each = half_life / config.partitions.shuffler
     set_to = "" if config.half_life is None else f" (it is {config.half_life:g})"
     yield (
-        f"the world changes: windows of the past foretell the next one best with a half-life of {half_life:g}; set "
+        f"the world changes: past windows predict the next one best with a half-life of {half_life:g}; set "
         f"model.half_life: {each:g} in the next deployment{set_to}, or auto"
     )
 
 
 def _windows(system: P2BSystem, records: Iterable[ReleasedAt]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """The sums of each window, with their log time; of those that left in parts when the last one is there."""
+    """The sums of each window, with their log time; a window in parts follows its last part."""
     parts = PartSets(2 * system.config.partitions.shuffler)
     for time_ms, value in records:
         name, fields = codec.decode(value)
@@ -184,7 +184,7 @@ def _windows(system: P2BSystem, records: Iterable[ReleasedAt]) -> Iterator[tuple
 
 
 def _as_before(config: P2BConfig, windows: Windows, rate: float | None) -> Audience:
-    """As many as have come: their slots are due with their last visit, within a day."""
+    """An audience at the pace so far: each day's users send their slots with their last visit, within a day."""
     pace = windows.slots_a_day
     if pace is None:
         raise HushstreamError(
@@ -195,7 +195,7 @@ def _as_before(config: P2BConfig, windows: Windows, rate: float | None) -> Audie
 
 
 def _levers(ahead: Forecaster, windows: Windows, slots_a_day: float) -> Iterator[tuple[str, Forecast]]:
-    """What more of something would bring, each by itself."""
+    """The forecast now, and after each possible change by itself: more epsilon, fewer items, more weeks."""
     config, slots = ahead.config, float(windows.slots)
     yield "now", _after(ahead, windows, slots)
     epsilon = config.release.slot_epsilon
@@ -212,12 +212,12 @@ def _levers(ahead: Forecaster, windows: Windows, slots_a_day: float) -> Iterator
 
 
 def _after(ahead: Forecaster, windows: Windows, slots: float) -> Forecast:
-    """The rewards of new users after so many slots, in windows as large as those that were released."""
+    """The rewards of new users after this many slots, in windows as large as those that were released."""
     each = max(1, round(windows.count * slots / windows.slots / ahead.config.partitions.shuffler))
     return ahead.of(ahead.after(slots, each))
 
 
-def _told(levers: Mapping[str, Forecast]) -> Iterator[str]:
+def _gains_in_words(levers: Mapping[str, Forecast]) -> Iterator[str]:
     now = levers["now"]
     for name, one in levers.items():
         share = "nothing to gain" if one.share is None else f"{max(0.0, one.share):.2f} of the non-private gain"
@@ -226,11 +226,11 @@ def _told(levers: Mapping[str, Forecast]) -> Iterator[str]:
     last = f"{_WEEKS[-1]} weeks more"
     more = levers[last].private - now.private
     if now.gain <= LEAST_GAIN * now.cold and levers[last].gain <= LEAST_GAIN * now.cold:
-        yield f"{last} do not make it better than no learning: stop, or change what stands above"
+        yield f"{last} do not make it better than no learning: stop, or make one of the changes above"
     elif more <= LEAST_GAIN * now.cold:
         yield f"{last} add next to nothing: what is released is enough, unless the world changes"
     else:
-        yield f"{last} still pay: go on"
+        yield f"{last} still pay: continue"
 
 
 def _assumed(windows: Windows, audience: Audience, found: EstimatedSpreads) -> tuple[str, ...]:
@@ -240,15 +240,15 @@ def _assumed(windows: Windows, audience: Audience, found: EstimatedSpreads) -> t
         f"from {count_text(windows.count, 'window')} of {count_text(windows.slots, 'slot', ',')}: effects on log-odds "
         f"differ over items by {found.spreads.arms:.2f} (items), {blocks}; the range is all of them times {low:.2f} to "
         f"{high:.2f} (95 %)",
-        f"a random item is rewarded in {found.spreads.rate:.2%} of visits; by {found.spreads.rest:g} effects differ "
-        f"that nobody can learn (assumed)",
+        f"a random item is rewarded in {found.spreads.rate:.2%} of visits; effects that nobody can learn differ by "
+        f"{found.spreads.rest:g} (assumed)",
         f"{count_text(audience.users, 'new user', ',')} come every {count_text(audience.days, 'day', 'g')}, evenly, "
         f"and each makes {count_text(audience.visits, 'visit')} within as many days; nothing changes with time",
     )
 
 
 class Window(NamedTuple):
-    """The sums of one window, the variance of the noise in each, and its slots."""
+    """The sums of one window, the variance of the noise in each sum, and its number of slots."""
 
     ones: Int64
     zeros: Int64
@@ -257,11 +257,11 @@ class Window(NamedTuple):
 
 
 def measured_half_life(layout: FeatureLayout, windows: Sequence[Window]) -> float | None:
-    """The half-life, in these windows, with which the past foretells the next one best; None where that is for ever.
+    """The half-life, in these windows, with which past windows predict the next one best; None for no forgetting.
 
     Args:
-        layout: of the items that the sums are of.
-        windows: with noise of their own, oldest first.
+        layout: the layout of the sums.
+        windows: windows with fresh noise, the oldest first.
     """
     fades = (1.0, *map(halving, HALF_LIVES))
     kept = HalfLives(partial(CrowdTotals, layout.arms, layout.cells), fades)

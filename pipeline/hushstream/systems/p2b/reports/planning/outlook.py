@@ -1,11 +1,11 @@
-"""What was promised beside what is released: the gauges by which a deployment's forecast is held against it.
+"""Gauges that compare the forecast of a deployment with its releases.
 
-*Promised* is what `plan` says of the configuration after as many slots as have been released. *Found* is the share of
-the gain under the spreads of effects that the released sums are likeliest under (`planning.estimated`, at the rate that
-the plan took), and the share of released reports that hold a reward. Whoever filled a window started from the model of
-those before it, so what is promised of all of them is the mean over windows, or over `_PLACES` of them.
+*Promised* is the forecast of `plan` for the configuration, after as many slots as have been released. *Found* is the
+share of the gain under the most likely spreads of effects, given the released sums (`planning.estimated`, at the rate
+that the plan assumed), and the share of released reports with a reward. The users in a window started from the model
+of the windows before. So the promised share of rewards is the mean over windows, or over `_PLACES` of them.
 
-All of it follows from the configuration and from released sums: its class is *released*, and it costs nothing.
+Everything follows from the configuration and from released sums: its class is *released*, and it costs nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BOUNDS = ("low", "expected", "high")
 
 
 def aggregator_outlook(machine: AggregatorMachine) -> tuple[int, Callable[[], Mapping[str, float]]] | None:
-    """See `Role.outlook`: of noised sums, once there is a version made of them."""
+    """See `Role.outlook`: the gauges, as soon as there is a version made from noised sums."""
     totals, config = machine.totals, machine.system.config
     if isinstance(totals, RawTotals) or config.release.mode != "slot-sums" or not totals.slots:
         return None
@@ -37,15 +37,15 @@ def aggregator_outlook(machine: AggregatorMachine) -> tuple[int, Callable[[], Ma
     if isinstance(totals, PrivateTotals):
         raw = partial(effects_of_codes, *totals.released(), config.release.levels)
     else:
-        layout, worth = totals.released()
+        layout, sums = totals.released()
         if not layout.arms:
             return None
-        raw = partial(raw_effects, layout, *worth)
+        raw = partial(raw_effects, layout, *sums)
     return windows, partial(_outlook, config, slots, windows, raw)
 
 
 def _outlook(config: P2BConfig, slots: int, windows: int, raw: Callable[[], RawEffects]) -> Mapping[str, float]:
-    """What was promised, and the share of the gain under the likeliest spreads with its range."""
+    """The gauges: what was promised, and the share of the gain under the most likely spreads, with its range."""
     effects, ahead = raw(), _forecaster(config)
     found = estimated_spreads(effects, effects.share, ahead.habits, ASSUMED_REST, ahead.spreads.rate, ahead.seen)
     likeliest = replace(ahead, spreads=found.spreads)
@@ -57,7 +57,7 @@ def _outlook(config: P2BConfig, slots: int, windows: int, raw: Callable[[], RawE
 
 
 def _promised(ahead: Forecaster, slots: int, windows: int) -> Mapping[str, float]:
-    """What a plan says after so many slots: of the gain, and of the share of reports that hold a reward."""
+    """The forecast of a plan after this many slots: the share of the gain, and the share of reports with a reward."""
     before = np.unique(np.linspace(0, windows - 1, min(windows, _PLACES)).astype(int)).tolist()
     started = [_after(ahead, slots * one / windows, one) for one in before]
     return {
@@ -68,7 +68,7 @@ def _promised(ahead: Forecaster, slots: int, windows: int) -> Mapping[str, float
 
 
 def _forecaster(config: P2BConfig) -> Forecaster:
-    """As a plan has it whose users are those that the configuration expects."""
+    """The forecaster of a plan for the number of users that the configuration expects."""
     return Forecaster(config, Audience(max(1, config.expected_slots), config.slot.after_interactions),
                       assumed_spreads(config))  # fmt: skip
 
@@ -81,6 +81,6 @@ def _after(ahead: Forecaster, slots: float, windows: int, factor: float = 1.0) -
 def _gains(
     of: str, ahead: Forecaster, slots: int, windows: int, factors: tuple[float, float, float]
 ) -> dict[str, float]:
-    """The share of the non-private gain; 0 where there is none."""
+    """The share of the non-private gain, for each factor of the spreads; 0 if there is no such gain."""
     shares = (_after(ahead, slots, windows, factor).share for factor in factors)
     return {f"gain_{of}_{bound}": min(1.0, max(0.0, share or 0.0)) for bound, share in zip(BOUNDS, shares, strict=True)}

@@ -1,8 +1,8 @@
-"""What a p2b deployment will bring, from its configuration and how many users are expected.
+"""The plan of a p2b deployment: what it will bring, from its configuration and the expected number of users.
 
-The forecast is `hushstream.systems.p2b.reports.planning.forecast`; here configuration and days become its arguments.
-Slots count once their window has closed. What users do is not known before they come, so deviations of effects are
-assumed, and what follows is a range: from all effects smaller by a factor sqrt(2) to all larger by it.
+It turns configuration and days into the arguments of `hushstream.systems.p2b.reports.planning.forecast`. Slots count
+after their window has closed. Nobody knows beforehand what users do, so the spreads of effects are assumed. The result
+is a range, from all effects smaller by a factor sqrt(2) to all effects larger by it.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from hushstream.systems.p2b.reports.planning.holdout_size import ASSUMED_SHARE, 
 from hushstream.systems.p2b.server.forgetting import remembered
 
 ASSUMED_ARMS, ASSUMED_FEATURE, ASSUMED_FEATURES, ASSUMED_REST, ASSUMED_RATE = 0.25, 0.2, 0.6, 0.4, 0.05
-"""Deviations on log-odds: of an item's own effect, of a feature (all together at most the third), and of what nobody
-learns; and the share of visits that reward a random item."""
+"""Assumed deviations on log-odds: of an item's own effect, of a feature, of all features together (at most), and of
+effects that nobody can learn; and the share of visits that reward a random item."""
 
 FACTORS = (math.sqrt(0.5), 1.0, math.sqrt(2.0))
-"""All spreads times these make the range."""
+"""The range is computed with all spreads times each of these."""
 
 LEAST_GAIN = 0.02
-"""Of cold learners' reward: a gain below this share of it is none."""
+"""Share of cold learners' reward: a smaller gain does not count."""
 
 _LEARNER_MB, _USER_KB, _OTHER_MB, _STATE_KB = 130, 5, 124, 1.0
 """Measured (deploy/docs/sizing.md, *Memory* and *State on disk*): a learner and each of its users in memory, each
@@ -67,11 +67,11 @@ records, a slot, and a window beside its sums."""
 
 @dataclass(frozen=True, slots=True)
 class Forecaster:
-    """What follows from a configuration and an audience, day by day.
+    """Forecasts for a configuration and an audience, day by day.
 
     Attributes:
         config: of the deployment.
-        audience: who is expected.
+        audience: the expected users.
         spreads: assumed, or estimated from releases.
     """
 
@@ -81,11 +81,11 @@ class Forecaster:
 
     @property
     def habits(self) -> Habits:
-        """What users do."""
+        """What users do, as the forecast takes it."""
         config = self.config
         rate = config.click_rate
         features = config.release.form == "features"
-        # Histograms of d shares on a simplex have a mean square length of 2/(d + 1), the variance of a cold score.
+        # Uniform histograms with d entries have a mean squared length of 2/(d + 1), the variance of a cold score.
         bonus = 1.0 if features else math.sqrt(2.0 / (config.context.dimension + 1))
         return Habits(
             arms=config.arms if config.expected_items is None else config.expected_items,
@@ -98,7 +98,7 @@ class Forecaster:
 
     @property
     def seen(self) -> float:
-        """The share of the variance of contexts' effects that released sums tell."""
+        """The share of the variance of contexts' effects that released sums contain."""
         config = self.config
         coded = config.release.form == "codes"
         return code_share(config.context.dimension, resolve_codes(config)) if coded else 1.0
@@ -108,7 +108,7 @@ class Forecaster:
         return sum(self.audience.reached(visit, day) for visit in self.due_visits())
 
     def due_visits(self) -> Iterator[int]:
-        """At which of their visits a user's slots fall due, as far as they make so many visits."""
+        """The numbers of the visits at which a user's slots fall due, up to the user's last visit."""
         slot, visit = self.config.slot, 0
         step = self.audience.days / self.audience.visits * 86_400
         # The next slot begins with the first visit at which it may.
@@ -129,7 +129,7 @@ class Forecaster:
         return full if tree is None else min(full, tree.horizon)
 
     def sample(self, day: float) -> Sample:
-        """What was released by the end of a day; where windows fade, as many slots as they are worth."""
+        """What was released by the end of a day; if windows fade, their effective number of slots."""
         release, windows = self.config.release, self.windows(day)
         slots = self.slots(day)
         if release.window_seconds is None:
@@ -158,7 +158,7 @@ class Forecaster:
         return self.of(self.sample(day), factor)
 
     def after(self, slots: float, windows: int) -> Sample:
-        """What was released with so many slots, in so many windows of each partition."""
+        """What was released with this many slots, in this many windows of each partition."""
         config = self.config
         tree = window_tree_of(config)
         windows = windows if tree is None else min(windows, tree.horizon)
@@ -175,12 +175,12 @@ class Forecaster:
         return forecast_codes(config.context.dimension, resolve_codes(config), spreads, self.habits, sample)
 
     def better(self, factor: float) -> int | None:
-        """The first day from which a release beats learning from nothing."""
+        """The first day on which a new user is better off with a release than without a model; None for none."""
         return first_day(lambda day: _better(self.at(day, factor)))
 
 
 def assumed_spreads(config: P2BConfig, rate: float | None = None) -> Spreads:
-    """Spreads where nobody knows better; the rate is the one given, the declared one, or an assumed one."""
+    """Assumed spreads; the rate is the given one, else the declared one, else an assumed one."""
     given = rate if rate is not None else config.click_rate
     found = ASSUMED_RATE if given is None or not 0 < given < 1 else given
     if config.release.form != "features":
@@ -189,19 +189,25 @@ def assumed_spreads(config: P2BConfig, rate: float | None = None) -> Spreads:
 
 
 def assumed_for(features: Sequence[str], rate: float) -> Spreads:
-    """Spreads of declared features of which nobody knows more than their names."""
+    """Assumed spreads of declared features, of which only the names are known."""
     each = min(ASSUMED_FEATURE, ASSUMED_FEATURES / math.sqrt(len(features)))
     return Spreads(ASSUMED_ARMS, dict.fromkeys(features, each), ASSUMED_REST, rate)
 
 
 def plan(config: P2BConfig, audience: Audience) -> Plan:
-    """What to expect of a deployment that has not run."""
+    """The plan of a deployment that has not run."""
     spreads = assumed_spreads(config, audience.rate)
     return plan_of(Forecaster(config, audience, spreads), _assumptions(config, audience, spreads))
 
 
 def plan_of(ahead: Forecaster, assumed: tuple[str, ...], factors: tuple[float, float, float] = FACTORS) -> Plan:
-    """The plan of a forecaster, with what it takes for granted in words."""
+    """The plan of a forecaster.
+
+    Args:
+        ahead: the forecaster.
+        assumed: its assumptions, in words.
+        factors: the range is all spreads times these.
+    """
     config, last = ahead.config, DAYS[-1]
     ends = {factor: ahead.at(last, factor) for factor in factors}
     days = _days(ahead, factors)
@@ -239,10 +245,10 @@ def plan_of(ahead: Forecaster, assumed: tuple[str, ...], factors: tuple[float, f
 
 
 def warnings(config: P2BConfig) -> tuple[str, ...]:
-    """What a plan for the configured number of slots, within a year, says no to, for whoever checks a configuration."""
+    """Warnings for the check of a configuration: if its plan for a year says no, and if slots may leave too early."""
     each = config.slot.after_interactions * lifetime_slots_of(config)
     users = max(1, config.expected_slots)
-    # Whoever comes in the first half of the year has made their visits by its end.
+    # Users who come in the first half of the year have made all their visits by its end.
     ahead = Forecaster(config, Audience(users, each, DAYS[-1] / 2), assumed_spreads(config))
     beats, verdict = _verdict(ahead, _days(ahead, FACTORS), ahead.at(DAYS[-1]))
     no = (
@@ -254,18 +260,19 @@ def warnings(config: P2BConfig) -> tuple[str, ...]:
 
 
 def _early(config: P2BConfig) -> tuple[str, ...]:
-    """Slots that may leave before it is known what was not rewarded, which no forecast can foresee."""
+    """A warning if slots may leave before rewards can have come; the forecast does not consider that."""
     settles, window = config.slot.settle_seconds, config.feedback.attribution_window_seconds
     if settles >= window:
         return ()
     held = (
-        "holds none of a user's visits of that time, and nothing where all were"
+        "are left out of it (if all are, the slot is null)"
         if config.release.form == "features"
-        else "knows of a user's visits of that time only what was rewarded"
+        else "are only in it if they were rewarded"
     )
     return (
         f"feedback.settle_seconds: a slot leaves {settles:g} to {2 * settles:g} s after its last visit, and a reward "
-        f"may take {window:g} s (feedback.attribution_window_seconds): it {held}; state at least {window:g}",
+        f"may take {window:g} s (feedback.attribution_window_seconds): visits that still wait for a reward {held}; "
+        f"state at least {window:g}",
     )
 
 
@@ -325,14 +332,14 @@ def _verdict(
     if ahead.withheld:
         return False, (
             "It will not beat no learning: crowds of rewarded tuples stay below the threshold of "
-            f"{resolve_threshold(config)}, so they are withheld, and the model learns what was not rewarded alone."
+            f"{resolve_threshold(config)}, so they are withheld, and the model learns from unrewarded visits alone."
         )
     if days[0] is None:
         return False, "It will not beat no learning within a year, even where effects are large: the noise is too much."
     share = end.share or 0.0
     kept = f"after a year it keeps {share:.2f} of the non-private gain"
     if days[2] is None:
-        return None, f"It may or may not beat no learning, by how large effects are; expected, {kept}."
+        return None, f"It may or may not beat no learning: that depends on how large effects are. Expected: {kept}."
     return True, f"It will beat no learning; {kept}."
 
 
@@ -343,7 +350,7 @@ def _point(ahead: Forecaster, day: int, factors: tuple[float, float, float]) -> 
 
 
 def _share(ahead: Forecaster, day: int, factor: float) -> float | None:
-    """Of the non-private gain, at least 0: a start that says nothing is a cold one."""
+    """The share of the non-private gain, at least 0: a model without information is as good as none."""
     if not ahead.windows(day) or ahead.withheld:
         return 0.0
     share = ahead.at(day, factor).share
@@ -382,12 +389,12 @@ def _noise(ahead: Forecaster) -> tuple[str, ...]:
 def _holdout(config: P2BConfig, need: HoldoutNeed | None) -> str:
     share = config.lift.holdout or ASSUMED_SHARE
     if need is None:
-        return "no hold-out shows a gain that is not there"
+        return "there is no gain that a hold-out could show"
     asked = "" if config.lift.holdout else f" (none is configured: a share of {share:g} is assumed)"
     return (
-        f"to show the gain ({need.power:.0%} of the time, 5 % two-sided) {need.users:,} users of it are needed, so "
-        f"{math.ceil(need.users / share):,} users in all{asked}; each counts with "
-        f"{count_text(config.lift.decisions_per_user, 'decision')} at most, taken as alike as they can be"
+        f"to show the gain (power {need.power:.0%}, two-sided test at 5 %) it needs {need.users:,} users, so "
+        f"{math.ceil(need.users / share):,} users in all{asked}; of each user at most "
+        f"{count_text(config.lift.decisions_per_user, 'decision')} count, assumed to be fully dependent"
     )
 
 

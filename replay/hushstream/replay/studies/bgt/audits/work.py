@@ -1,4 +1,4 @@
-"""Compares the collector's work on null slots with its work on slots that hold something, for each kind of slot."""
+"""Compares the time of the collector's work on null slots and on slots with content, for each kind of slot."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from hushstream.privacy.keys import seeded_key
-from hushstream.replay.audits.roles.work import SLOTS, Holds, Work, held
+from hushstream.replay.audits.roles.work import SLOTS, Holds, Work, has_content
 from hushstream.schemas import codec
 from hushstream.systems.bgt.configuration import BgtConfig, Kind, ReleaseConfig, ScaleConfig
 from hushstream.systems.bgt.deployment import BgtSystem
@@ -53,14 +53,14 @@ def _batch(system: BgtSystem, kind: Kind, number: int, slots: int, holds: Holds)
             "slot_id": place.to_bytes(16, "big"),
             "config_digest": system.digest,
             "round": number,
-            "content": full[place] if held(holds, place) else null,
+            "content": full[place] if has_content(holds, place) else null,
         }
         values.append(codec.encode("RatingSlot", fields))
     return values
 
 
 def _slots(config: BgtConfig, kind: Kind, count: int) -> Slots:
-    """Slots that each hold other items, with all their places used as far as the round has items."""
+    """Slots with different items, each filled as far as the round has items."""
     draw, slots = np.random.default_rng(1), null_slots(count, config)
     there = config.top if kind == "pairs" else config.items
     used = min(config.release.pairs, there)

@@ -16,11 +16,11 @@ from hushstream.replay.studies.colin.audits.work import works
 from hushstream.systems.colin.configuration import ContinualConfig, FeatureConfig, Mechanism, NoiseAt, NoiseLaw
 
 FEATURES = 4
-"""How many entries a reward's features have, all equal: this moves L1 sums the most."""
+"""The number of entries of a reward's features, all equal, which changes sums the most in L1."""
 
 
 COLLABORATIVE_EPSILON = 8.0
-"""With an epsilon this large few runs detect half the noise, also for Gaussian noise."""
+"""An epsilon so large that few runs detect noise of half the size, also Gaussian noise."""
 
 
 COUNTERS: Mapping[NoiseLaw, Mapping[Mechanism, int]] = {
@@ -32,7 +32,7 @@ COUNTERS: Mapping[NoiseLaw, Mapping[Mechanism, int]] = {
 
 
 K_NORM_RUNS = 600
-"""Runs for K-norm: its vectors are slow to draw, and this is the smallest number that detects half the noise."""
+"""Runs for K-norm noise, which is slow to draw; the smallest number that detects noise of half the size."""
 
 
 def rows() -> tuple[Recipe, ...]:
@@ -76,8 +76,8 @@ def _continual(noise_at: NoiseAt, mechanism: Mechanism, noise: NoiseLaw) -> Audi
         rewards_per_user=horizon,
     )
     # Under a trusted server the rewards of one step are one leaf, so one deployment gives many runs.
-    abreast = 25 if noise_at == "server" and noise != "k-norm" else 1
-    features = FeatureConfig(abreast * FEATURES, norm_l1=FEATURES**0.5)
+    parallel_runs = 25 if noise_at == "server" and noise != "k-norm" else 1
+    features = FeatureConfig(parallel_runs * FEATURES, norm_l1=FEATURES**0.5)
     run = collaborative.audit_counter_release(collaborative.collaborative(release, features), horizon)
     about = "a reward of 1 against 0, all releases seen"
     runs, factor = (K_NORM_RUNS, 2) if noise == "k-norm" else (1_000, 4)

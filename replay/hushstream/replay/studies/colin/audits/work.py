@@ -1,4 +1,4 @@
-"""Compares the counter's work on rewards of 0 with its work on rewards of 1, for every counter and noise."""
+"""Compares the time of the counter's work on rewards of 0 and of 1, for every counter and noise."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from hushstream.privacy.keys import seeded_key
-from hushstream.replay.audits.roles.work import SLOTS, Holds, Work, held
+from hushstream.replay.audits.roles.work import SLOTS, Holds, Work, has_content
 from hushstream.replay.studies.colin.audits.releases import collaborative
 from hushstream.schemas import codec
 from hushstream.systems.colin.configuration import ContinualConfig, FeatureConfig
@@ -18,7 +18,7 @@ from hushstream.systems.colin.deployment import CollaborativeSystem
 
 _FEATURES = 5
 _A_RECORD = 32
-"""How many rewards one record has."""
+"""The number of rewards in one record."""
 
 _USERS = 16
 
@@ -53,7 +53,7 @@ def _step(system: CollaborativeSystem, holds: Holds) -> Sequence[bytes]:
             "config_digest": system.digest,
             "nodes": np.array([place % system.nodes for place in places], "<i4").tobytes(),
             "contexts": unit.tobytes(),
-            "rewards": np.array([float(held(holds, place)) for place in places], "<f8").tobytes(),
+            "rewards": np.array([float(has_content(holds, place)) for place in places], "<f8").tobytes(),
         }
         values.append(codec.encode("Rewards", fields))
     return values

@@ -1,4 +1,4 @@
-"""The forms of a replayed log for people: a table, a few lines, and a folder of JSON, CSV, a picture and a page."""
+"""Shows the evaluation of a log as a table, a few lines, and a folder with JSON, CSV, a picture and a page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hushstream.replay.studies.p2b.report.results import WARM_NONPRIVATE
 from hushstream.replay.views import View
 
 OF_EXACT_ROWS = frozenset({WARM_NONPRIVATE, "popular", "non-private"})
-"""Policies made from contributors' exact rows: nothing in them is private, whatever the guarantee says."""
+"""Policies made from contributors' exact rows; they are not private, whatever the guarantee says."""
 
 FILES = ("evaluation.json", "evaluation.csv", "policies.png", "index.html")
 
@@ -93,5 +93,5 @@ def _flat(row: PolicyRow, marks: Sequence[str]) -> dict[str, Any]:
     values = row.as_json()
     low, high = values.pop("ci95") or (None, None)
     values |= {"ci95_low": low, "ci95_high": high}
-    figures = f"{NOT_PRIVATE}: made of contributors' exact rows; {EXACT}" if row.policy in OF_EXACT_ROWS else EXACT
+    figures = f"{NOT_PRIVATE}: made from contributors' exact rows; {EXACT}" if row.policy in OF_EXACT_ROWS else EXACT
     return values | {"warnings": "; ".join(row.warnings), "marks": "; ".join(marks), "figures": figures}

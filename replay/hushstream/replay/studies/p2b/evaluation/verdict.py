@@ -1,4 +1,4 @@
-"""The verdict of an evaluation in plain words: whether a policy beats the logged one, and the cost of privacy."""
+"""Writes the verdict of an evaluation: whether a policy beats the logged one, and the cost of privacy."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from hushstream.replay.studies.p2b.report.results import WARM_NONPRIVATE, WARM_P
 from hushstream.replay.studies.p2b.report.wording import CONDITION_NAMES
 
 OF_EXACT = (WARM_NONPRIVATE, "non-private")
-"""The private start is compared with these: a start from contributors' exact interactions, or, where features are
-declared and no deployment has such a start, a model of their exact rewards."""
+"""The policies with which the private start is compared.
+
+They are a start from contributors' exact interactions, or a model of their exact rewards: with declared features no
+deployment has such a start.
+"""
 
 
 def verdict(found: Gains, privacy: StatedGuarantee) -> str:
-    """Say what the private start earns, its guarantee and its gain, then the best policy; or that rows are too few.
+    """Say the reward, guarantee and gain of the private start, then the best policy; or that there are too few rows.
 
     If the private start was requested but has too few rows, the verdict says so first, because the page is about it.
     """
@@ -24,7 +27,7 @@ def verdict(found: Gains, privacy: StatedGuarantee) -> str:
     best, private = found.judged[0], _private(found)
     sentences = _unknown(found) if private is None else _of_private(private, found, privacy)
     if best is not private:
-        many = f"The best of {len(found.judged)} policies is" if len(found.judged) > 1 else "Judged is"
+        many = f"The best of {len(found.judged)} policies is" if len(found.judged) > 1 else "The evaluated policy is"
         sentences.append(f"{many} {_named(best.policy)}: {best.value:.4f} a decision, {_against(best, found.logged)}.")
     elif len(found.judged) > 1:
         sentences.append(f"The private start is the best of {len(found.judged)} policies.")
@@ -43,9 +46,9 @@ def relative_gain(found: Gains) -> str:
 
 def _no_verdict(found: Gains) -> str:
     return (
-        f"No verdict: too few of the {found.rows:,} rows tell whether another policy is better than the logged one. "
-        f"It takes {SMALL_SAMPLE} effective rows, {FEW_REWARDS} rewarded ones and several users. There are: "
-        f"{_too_few(found)}."
+        f"No verdict: too few of the {found.rows:,} rows show whether another policy is better than the logged "
+        f"one. Needed are {SMALL_SAMPLE} effective rows, {FEW_REWARDS} rewarded ones and several users. There "
+        f"are: {_too_few(found)}."
     )
 
 
@@ -72,8 +75,8 @@ def _unknown(found: Gains) -> list[str]:
         return []
     effective, rewarded = found.left_out[WARM_PRIVATE]
     return [
-        f"What the private start would earn is not known: of {found.rows:,} rows {effective:,.0f} tell of it, "
-        f"{rewarded} of them rewarded, and it takes {SMALL_SAMPLE} and {FEW_REWARDS}."
+        f"The reward of the private start is not known: of {found.rows:,} rows it has {effective:,.0f} "
+        f"effective ones, {rewarded} of them rewarded; needed are {SMALL_SAMPLE} and {FEW_REWARDS}."
     ]
 
 
@@ -96,7 +99,7 @@ def _share(share: float) -> str:
 def _left_out(found: Gains) -> list[str]:
     """A sentence with the names of policies that have too few rows; the table below shows how many."""
     names = ", ".join(_named(name) for name in found.left_out)
-    return [f"Too few rows tell of {names}."] if names else []
+    return [f"Too few rows for {names}."] if names else []
 
 
 def _too_few(found: Gains) -> str:

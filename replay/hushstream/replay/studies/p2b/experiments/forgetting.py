@@ -1,10 +1,10 @@
-"""Forgetting: what a half-life of windows gains in a changing world, and what it costs in a constant one.
+"""Measures the gain of a half-life of windows in a changing world, and its cost in a constant one.
 
-Visitors start from the newest model, window after window. It is made from all windows with equal weight, or from
-windows that fade. In the rotating world every generation of 50,000 users finds all items in other places. All
-deployments have the same visits and coins.
+Visitors start from the newest model, window after window. It is made from all windows with equal weight, or with
+weights that decay with age. In the rotating world the items swap their reward functions for every generation of 50,000
+users. All deployments have the same visits and coins.
 
-In a constant world, most of the cost comes from trying again: items that are no longer shown become unknown, and
+In a constant world, most of the cost comes from exploration: items that are no longer shown become uncertain, and
 visitors try them once more. A longer half-life makes that rarer.
 """
 
@@ -56,7 +56,7 @@ SEEDS = (1, 2, 3, 4, 5)
 SETTINGS = (
     "Mixed table of eight features, 10 items, eps 1, T = 10, h = .8; windows of 6,250 slots with fresh noise; 150,000"
     " visitors start from the newest model, window after window.",
-    "In the rotating world all items change places every 50,000 users. Rewards are expected ones of visits (generation"
+    "In the rotating world items swap their rewards every 50,000 users. Rewards are expected ones of visits (generation"
     " 0: of all users), with the same visits and coins in all deployments; intervals are over worlds.",
     "A half-life of 2 windows is one of 12,500 users, one of 8 windows one of 50,000.",
 )
@@ -76,7 +76,7 @@ class Trial:
         half_life: ``model.half_life``.
         sums: how the noise of windows is made.
         window: how many slots a window has.
-        generation: after how many users the rotating world changes.
+        generation: the number of users after which the rotating world changes.
         generations: how many generations there are.
         seed: seed of world, coins and keys.
         arms: K items.
@@ -145,7 +145,7 @@ def play(trial: Trial) -> tuple[float, ...]:
         rows = np.concatenate([part.rows for part in parts])
         arms, clicks = (np.concatenate([part[place] for part in parts]) for place in (1, 2))
         add_crowd(kept, layout, *releases.of(rows, arms, clicks), trial.window)
-        start = warm_start(effects(layout, *kept.best.worth()), click_chance(world.click_rate), ROUNDS)
+        start = warm_start(effects(layout, *kept.best.weighted_sums()), click_chance(world.click_rate), ROUNDS)
     return tuple(rewards)
 
 
@@ -158,7 +158,7 @@ class _Releases:
         self._running = open_running(window_tree_of(config), self._key, _address(None), fade_of_windows(config))
 
     def of(self, rows: NDArray[np.void], arms: Int64, clicks: Int64) -> tuple[Int64, Int64, float]:
-        """The noised sums of the next window, and how much they add to the variance of the total."""
+        """The noised sums of the next window, and the variance that they add to the total."""
         layout = self._layout
         contents = pack_reports(layout, arms, clicks, 0, layout.units_of(layout.schema.blocks(rows)))
         reports = unpack_reports(layout, contents)
@@ -204,7 +204,7 @@ def _rewards(line: Trial, generation: int, played: Played, seeds: Sequence[int])
 
 
 def _gains(line: Trial, generation: int, played: Played, seeds: Sequence[int]) -> Float64:
-    """Reward above that of the deployment that forgets nothing, (seeds,)."""
+    """Reward minus that of the deployment without a half-life, (seeds,)."""
     return _rewards(line, generation, played, seeds) - _rewards(line.plain, generation, played, seeds)
 
 
@@ -242,9 +242,9 @@ def _targets(played: Played, seeds: Sequence[int]) -> list[BenchRow]:
     gain = float(_gains(Trial(True, 8.0), 0, played, seeds).mean())
     return [
         at_least("rotating world, half-life of 12,500 users: reward", [reward(2.0)], "reward", 0.118),
-        at_most("still world, half-life of 12,500 users: what it costs", [cost(2.0)], "reward", 0.004),
-        at_least("rotating world, half-life of 50,000 users: gain over forgetting nothing", [gain], "reward", 0.0),
-        at_most("still world, half-life of 50,000 users: what it costs", [cost(8.0)], "reward", 0.004),
-        at_least("rotating world, chosen as it runs: reward", [reward("auto")], "reward", 0.118),
-        at_most("still world, chosen as it runs: what it costs", [cost("auto")], "reward", 0.001),
+        at_most("constant world, half-life of 12,500 users: cost", [cost(2.0)], "reward", 0.004),
+        at_least("rotating world, half-life of 50,000 users: gain over no half-life", [gain], "reward", 0.0),
+        at_most("constant world, half-life of 50,000 users: cost", [cost(8.0)], "reward", 0.004),
+        at_least("rotating world, half-life auto: reward", [reward("auto")], "reward", 0.118),
+        at_most("constant world, half-life auto: cost", [cost("auto")], "reward", 0.001),
     ]

@@ -1,4 +1,4 @@
-"""P2B's three releases compared: what each withholds, what it guarantees, and its value for new users."""
+"""Compares P2B's three release modes: what each withholds, its guarantee, and its value for new users."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hushstream.replay.studies.p2b.experiments.population_run import COLD, WARM_
 from hushstream.systems.p2b.configuration import ReleaseConfig
 
 NAME = "p2b-modes"
-TITLE = "Release mode, codes and users: reward, what was withheld, and what is promised"
+TITLE = "Release mode, codes and users: reward, withheld reports, and guarantee"
 
 SOFTMAX = WorldSpec("softmax-1", "softmax: W scale 5, reward scale 1, clicks", "synthetic")
 SOFTMAX_HALF = WorldSpec(

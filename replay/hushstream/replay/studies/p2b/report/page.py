@@ -1,4 +1,4 @@
-"""``index.html`` of a P2B run: the value of a private start, compared with a cold one and one without privacy."""
+"""Makes ``index.html`` of a P2B run: a private start compared with a cold one and one without privacy."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ def _outcome(result: RunResult) -> list[str]:
         return ["This is a live run: rewards are exact figures on content and are not shown."]
     compared = headline(result)
     if COLD not in result.conditions or WARM_PRIVATE not in result.conditions:
-        return ["This run did not play both cold and warm private users, so there is nothing to compare."]
+        return ["This run did not play both cold and warm private users, so it has no comparison."]
     if compared is None:
-        return ["The mean reward of cold users cannot be told from 0, so warm private against cold has no ratio."]
+        return ["The mean reward of cold users does not clearly differ from 0, so warm private to cold has no ratio."]
     return [
         f"Users who start from the private model earn {compared.ratio:.2f} times what users earn who start cold "
         f"({interval_text(compared)})."
@@ -82,7 +82,7 @@ def _tiles(result: RunResult) -> list[Tile]:
 
 
 def _first_tile(rows: Sequence[ConditionRow]) -> list[Tile]:
-    """The value of the start at the first interaction: later cold users catch up, and a mean would hide it."""
+    """The tile with the gain at the first interaction; a mean would hide it, as cold users catch up later."""
     first = {row.condition: row for row in rows if row.round == 1}
     if COLD not in first or WARM_PRIVATE not in first:
         return []
@@ -103,12 +103,12 @@ def _conditions(result: RunResult) -> Section:
     caption = (
         f"Mean reward of an interaction of the evaluated users; below each figure its 95 % interval. These are {EXACT}."
     )
-    table = Table(caption, ("Where users start from", "Users", "Mean reward", "Against cold"), rows)
+    table = Table(caption, ("Model that users start from", "Users", "Mean reward", "Against cold"), rows)
     return Section("conditions", "Compared", (table, *_arm(result)))
 
 
 def _arm(result: RunResult) -> list[Words]:
-    """The warning that stands beside the figures without privacy."""
+    """The warning beside the figures without privacy."""
     arm = result.comparison_arm
     if arm is None:
         return []

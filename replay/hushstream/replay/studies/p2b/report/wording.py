@@ -16,16 +16,16 @@ CONDITION_NAMES = {COLD: "cold", WARM_NONPRIVATE: "warm, NOT PRIVATE", WARM_PRIV
 CONDITION_STARTS = {
     COLD: "no shared model; each user learns alone",
     WARM_NONPRIVATE: "a model of the exact interactions (public data only)",
-    WARM_PRIVATE: "a model of what the private release lets through",
+    WARM_PRIVATE: "a model of the private release",
 }
 
 
-RELEASED = "what was released, and public counts: none is exact"
+RELEASED = "released figures and public counts, none of them exact"
 _EXACT_CELLS = f"columns exact_ones and exact_zeros: {EXACT}; noised_ones and noised_zeros: released"
 
 
 def figures_of(result: RunResult) -> str:
-    """What kind of figures a run has; figures without privacy are stated with their deployment's name and marks."""
+    """The label of a run's figures; figures without privacy carry the name and the warnings of their deployment."""
     if not result.public_dataset:
         return RELEASED
     if not any(row.condition == WARM_NONPRIVATE for row in result.rows) and WARM_NONPRIVATE not in result.conditions:
@@ -34,20 +34,20 @@ def figures_of(result: RunResult) -> str:
 
 
 def figures_of_rows(result: RunResult) -> list[str]:
-    """The same for each of its rows."""
+    """The labels of the rows of a run."""
     return [f"{_of_arm(result)}; {EXACT}" if row.condition == WARM_NONPRIVATE else EXACT for row in result.rows]
 
 
 def figures_of_cells(result: RunResult) -> list[str]:
-    """The same for each of its cells, which have exact and released sums."""
+    """The labels of the cells of a run, which have exact and released sums."""
     return [_EXACT_CELLS] * len(result.cells or ())
 
 
 def _of_arm(result: RunResult) -> str:
-    """The same for the arm that starts from exact interactions."""
+    """The name and warnings of the deployment with exact interactions."""
     arm = result.comparison_arm
-    told = (NOT_PRIVATE,) if arm is None else (*arm.privacy.marks, f"deployment {arm.deployment}")
-    return "; ".join(told)
+    labels = (NOT_PRIVATE,) if arm is None else (*arm.privacy.marks, f"deployment {arm.deployment}")
+    return "; ".join(labels)
 
 
 def interval(summary: ConditionSummary) -> str:

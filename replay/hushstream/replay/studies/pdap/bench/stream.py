@@ -1,4 +1,4 @@
-"""P-DAP on a stream: a vendor's learner compared with a bare Faust agent, and its answers while windows close.
+"""Measures P-DAP on a stream: a vendor's learner next to a bare Faust agent, and its answers while windows close.
 
 Rates and waits are computed from the broker's log times, as in every stream benchmark. In the paced run a counter and
 an aggregator run beside the learner, on outcomes of other vendors at the same pace, so that windows close and models
@@ -24,11 +24,11 @@ from hushstream.ops.connection import Connection
 from hushstream.ops.live import copy_async
 from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import key_path, write_key
+from hushstream.replay.bench.baseline import log_times, passthrough_rate
 from hushstream.replay.bench.journal import DecisionsTail, timed, waits_ms
 from hushstream.replay.bench.load import append_all
 from hushstream.replay.bench.processes import Running, embedded_broker, started
 from hushstream.replay.bench.rows import BenchRow, Progress, at_least, at_most, figure
-from hushstream.replay.bench.yardstick import log_times, passthrough_rate
 from hushstream.schemas import codec
 from hushstream.schemas.topics import of_party, physical
 from hushstream.systems.pdap.algorithm.outcomes import NAME_BYTES, Outcomes
@@ -111,7 +111,7 @@ async def _round(folder: Path, name: str, system: System, sizes: Sizes) -> _Roun
             run = _Run(folder, place, system, connection, producer, tail)
             await apply_async(run.connection, system, replication=1)
             values = [*_contexts(0, sizes.pairs), *_shown(0, [0] * sizes.pairs)]
-            passthrough = await passthrough_rate(bootstrap, "yardstick.", producer, values, place)
+            passthrough = await passthrough_rate(bootstrap, "baseline.", producer, values, place)
             rate = await run.rate(sizes)
             waits = await run.paced(sizes)
             logs = await copy_async(run.connection, {"releases": 1}, {"releases"})
@@ -139,14 +139,14 @@ class _Run:
 
     @asynccontextmanager
     async def worker(self, role: str) -> AsyncIterator[Running]:
-        """A running worker; the next one of its role goes on where this one ended."""
+        """Run a worker; the next one of its role continues where this one ended."""
         arguments = ["-m", "hushstream.cli", "worker", role, "--deployment", str(self.folder / "deployment")]
         arguments += ["--bootstrap", self.connection.bootstrap, "--prefix", self.connection.prefix]
         async with started(role, [*arguments, "--state", str(self.place / role)], self.place) as running:
             yield running
 
     async def rate(self, sizes: Sizes) -> float:
-        """Contexts and reports per second of a learner for which both are on the log already."""
+        """Contexts and reports per second of a learner, with both on the log already."""
         pairs = sizes.pairs
         await self.append("contexts", _contexts(0, pairs))
         async with self.worker(of_party("learner", FIRST)) as learner:
@@ -168,7 +168,7 @@ class _Run:
             self.worker("aggregator"),
             self.worker(of_party("learner", FIRST)) as learner,
         ):
-            # The first context comes alone: the pace begins when the learner has answered it.
+            # The first context is sent alone, and the paced ones start when it was answered.
             await self.append("contexts", _contexts(low + count, 1))
             await self.tail.until(low + 1, 0, learner.check)
             before, begun, sent = len(self.tail.records), time.monotonic(), 0
@@ -215,7 +215,7 @@ def _outcomes(system: System, count: int) -> list[bytes]:
 
 
 def _shown(first: int, arms: Sequence[int]) -> list[bytes]:
-    """What was shown for each of these events, in order."""
+    """Reports of the shown arm for each of these events, in order."""
     return [
         codec.encode(
             "Feedback",

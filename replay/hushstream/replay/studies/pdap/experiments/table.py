@@ -1,4 +1,4 @@
-"""The paper's Tables II to IV beside our results with its algorithms, and with the sound form."""
+"""Plays the paper's Tables II to IV: its printed results, ours with its algorithms, and the sound form."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def run(quick: bool, progress: Progress | None = None) -> Findings:
     ]
     rows += _sound_rows(training, arms, seeds, progress)
     settings = (
-        f"The log terms of G1 to G3 are multiplied by {CONTROL:g}: as printed, exploring would outlast the run."
-        " alpha .5, A 2,500, p .7; DUP 4 x 4.",
-        "Accuracy of the paper's forms: of all answers to N further contexts; of blocks: greedy, after the training.",
-        "P-DAP and GP-DAP are NOT PRIVATE AS STATED: exact argmaxes tell a click at any epsilon (delta 1).",
+        f"The log terms of G1 to G3 are multiplied by {CONTROL:g}; as printed, exploration would take longer "
+        "than the run. alpha .5, A 2,500, p .7; DUP 4 x 4.",
+        "Accuracy of the paper's forms: over all answers to N further contexts; of blocks: greedy, after training.",
+        "P-DAP and GP-DAP are NOT PRIVATE AS STATED: exact argmaxes reveal a click at any epsilon (delta 1).",
         "Not reproduced: P-DAP rising with epsilon, and GP-DAP above P-DAP.",
         *SETTINGS,
     )
@@ -83,7 +83,7 @@ def _row(form: PaperForm, epsilon: float | None, total: int, values: Sequence[fl
 
 
 def _sound_rows(contexts: int, arms: int, seeds: Sequence[int], progress: Progress | None) -> list[Row]:
-    """The sound form after training, with greedy choices, as they are when learning ends."""
+    """Rows of the sound form after training, with greedy choices."""
     tasks = [Task("blocks", epsilon, contexts, 0, options=(("arms", arms),)) for epsilon in EPSILONS]
     played = play_all(play, [one for task in tasks for one in under_seeds(task, seeds)], NAME, progress)
     rows = []
@@ -106,12 +106,12 @@ def _sound_rows(contexts: int, arms: int, seeds: Sequence[int], progress: Progre
 
 
 def targets(rows: Sequence[Row]) -> list[BenchRow]:
-    """Which results of the paper's table are reproduced, after the most contexts."""
+    """The targets: which results of the paper's table are reproduced, after the most contexts."""
     last = {(row["form"], row.get("epsilon_asked")): row["accuracy"] for row in rows if row.get("N") == TESTS[-1]}
     private = [last["P-DAP", epsilon] for epsilon in EPSILONS]
     return [
-        at_least("DAP less CAP", [last["DAP", None] - last["CAP", None]], "points", 4.0),
-        at_least("DAP less DUP", [last["DAP", None] - last["DUP", None]], "points", 6.0),
-        at_least("DAP less the best P-DAP", [last["DAP", None] - max(private)], "points", 0.0),
-        at_most("P-DAP: largest less smallest over epsilon", [max(private) - min(private)], "points", 1.0),
+        at_least("DAP minus CAP", [last["DAP", None] - last["CAP", None]], "points", 4.0),
+        at_least("DAP minus DUP", [last["DAP", None] - last["DUP", None]], "points", 6.0),
+        at_least("DAP minus the best P-DAP", [last["DAP", None] - max(private)], "points", 0.0),
+        at_most("P-DAP: largest minus smallest over epsilon", [max(private) - min(private)], "points", 1.0),
     ]

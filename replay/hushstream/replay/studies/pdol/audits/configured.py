@@ -38,14 +38,14 @@ from hushstream.systems.pdol.configuration import GossipConfig, PdolConfig, Reco
 from hushstream.systems.pdol.guarantee import epoch_guarantee
 
 MOST_FEATURES, MOST_SUMS = 512, 1 << 22
-"""The most features of a domain, and sums of all domains together, that the audit keeps; larger ones are reduced."""
+"""The most features of a domain, and the most sums of all domains together; larger configurations are reduced."""
 
 _LEAVES, _LEAST_LEAVES = 4_000, 5
-"""How many leaves of all runs together each hypothesis gets, and how many one run gets at least."""
+"""Leaves of each hypothesis over all runs together, and the least leaves of one run."""
 
 
 def audit_config(config: PdolConfig, runs: int, false_alarm: float) -> AuditReport:
-    """Attack what a configuration releases: its counter at its epsilon, delta and horizon, with its slots and features.
+    """Attack the releases of a configuration: its counter at its epsilon, delta and horizon, its slots and features.
 
     Raises:
         HushstreamError: the configuration adds no noise.
@@ -55,14 +55,14 @@ def audit_config(config: PdolConfig, runs: int, false_alarm: float) -> AuditRepo
     sharing = config.sharing
     if sharing.counter == "exact":
         raise HushstreamError(
-            "audit: expected a release.mechanism that adds noise, got exact, which promises nothing and is for public "
-            "data alone"
+            "audit: expected a release.mechanism that adds noise, got exact, which guarantees nothing and is "
+            "for public data alone"
         )
     dimension, slots = min(config.records.dimension, MOST_FEATURES), config.slots_of(0)
     attacked = replace(config, records=replace(config.records, dimension=dimension))
     if config.domains * dimension > MOST_SUMS:
         attacked = replace(attacked, nodes=1, sharing=replace(sharing, domains=None, slots_per_release=slots))
-    # The plan is that of all features: their number decides how much of delta the noise tables leave out.
+    # The plan is that of all features, as their number decides the part of delta for the tails that noise tables omit.
     domain = Domain(plan=replace(plan_of(sharing, config.records.dimension), dimension=dimension))
     features = min(dimension, max(1, slots // 2))
     leaves = min(sharing.horizon, max(_LEAST_LEAVES, _LEAVES // -(-runs // features)))
@@ -76,10 +76,9 @@ def audit_config(config: PdolConfig, runs: int, false_alarm: float) -> AuditRepo
         "horizon": sharing.horizon,
         "releases": leaves,
     }
-    told = (
+    attacked_steps = (
         f"the first {leaves} of at most {count_text(sharing.horizon, 'release')} of one counter, and the "
-        f"models made of them; "
-        f"{features} of {dimension} features have a record to be told from null"
+        f"models made of them; {features} of {dimension} features have a record to be distinguished from null"
     )
     return report_of(
         sharing.counter,
@@ -89,7 +88,7 @@ def audit_config(config: PdolConfig, runs: int, false_alarm: float) -> AuditRepo
         epoch_guarantee(config),
         runs,
         false_alarm,
-        told,
+        attacked_steps,
         _reduced(config, dimension),
     )
 
@@ -111,7 +110,7 @@ def _reduced(config: PdolConfig, dimension: int) -> tuple[str, ...]:
 
 
 def _noise_of(config: PdolConfig, domain: Domain, price: Cost) -> Noise:
-    """The noise in what a domain releases of a leaf of null slots."""
+    """The noise in a domain's release of a leaf of null slots."""
     assert domain.plan is not None
     unit, law = first_draw(domain.plan)
     key, model = fresh_key(), np.zeros(config.records.dimension, dtype=np.int32)
@@ -127,7 +126,7 @@ def _noise_of(config: PdolConfig, domain: Domain, price: Cost) -> Noise:
 def _audit_gossip(config: PdolConfig, gossip: GossipConfig, runs: int, false_alarm: float) -> AuditReport:
     place, rounds = gossip.gradient_at, min(gossip.rounds, GOSSIP_ROUNDS[gossip.gradient_at])
     small = replace(config, records=RecordConfig(FEATURES), gossip=replace(gossip, rounds=rounds))
-    # A likelihood ratio above one round's largest says most where the noise of rounds adds up.
+    # A threshold above the largest likelihood ratio of one round proves most where several rounds add information.
     sure = 1.5 * gossip.epsilon if place == "own" else 0.0
     guarantee = epoch_guarantee(config)
     return report_of(
@@ -140,11 +139,12 @@ def _audit_gossip(config: PdolConfig, gossip: GossipConfig, runs: int, false_ala
         false_alarm,
         f"the first {rounds} of {count_text(gossip.rounds, 'round')} of one node, of records with {FEATURES} features",
         (
-            "what neighbours send, as a node mixes what was sent before and noise covers what is sent after",
+            "messages of neighbours, as a node mixes them after they were sent, and noise covers what the "
+            "node sends next",
             *(
                 [
-                    f"{count_text(config.records.dimension - FEATURES, 'feature')}, as noise grows by the "
-                    f"root of how many there are"
+                    f"{count_text(config.records.dimension - FEATURES, 'feature')}, as noise grows with the "
+                    "square root of their number"
                 ]
                 if config.records.dimension > FEATURES
                 else []

@@ -1,4 +1,4 @@
-"""P2B with declared features, as a gateway for devices knows it: slots of periods."""
+"""What a gateway needs to take slots from devices, for P2B with declared features."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _BEHIND = 1
 """A slot may name the current period or the one before it."""
 
 
-class VisitDesk:
-    """See `Desk`."""
+class VisitDeviceService:
+    """See `DeviceService`."""
 
     topic = "reports"
     opening: bytes | None = None
@@ -35,7 +35,7 @@ class VisitDesk:
         return SLOT_RECORD, fields
 
     def follow(self, fields: Mapping[str, Any]) -> ModelBody:
-        """See `Desk.follow`; nothing that a slot depends on is in a model."""
+        """See `DeviceService.follow`. No slot depends on a model, so nothing of it is kept."""
         body = ModelBody.of(fields, self._system)
         Statement.signed_in(fields, body.signing, self.digest)
         return body

@@ -1,6 +1,7 @@
-"""BGTplanner, as a gateway for devices knows it.
+"""What a gateway needs to take the slots of BGTplanner from devices.
 
-A slot counts in the round that is open, which has to be told to the collector before it.
+A slot counts only in the open round. So the gateway writes the record that opens the round before the round's slots:
+otherwise the collector refuses them.
 """
 
 from __future__ import annotations
@@ -17,15 +18,18 @@ from hushstream.systems.bgt.slots import slot_bytes
 from hushstream.systems.bgt.stated import signed_round
 
 
-class RatingDesk:
-    """See `Desk`."""
+class RatingDeviceService:
+    """See `DeviceService`."""
 
     topic, partitions = "updates", 1
 
     def __init__(self, system: BgtSystem, agreement: bytes, schema_generation: int) -> None:
-        """Bind to a deployment whose slots devices make, and what they agree to.
+        """Bind to a deployment whose slots devices make.
 
-        What opens a round is written in a schema generation.
+        Args:
+            system: the deployment.
+            agreement: what its devices agree to.
+            schema_generation: in which the record that opens a round is written.
         """
         self.digest, self._system, self._generation = system.digest, system, schema_generation
         self.body_bytes, self.agreement = body_bytes(slot_bytes(system.config)), agreement
