@@ -63,9 +63,9 @@ WAITING_SECONDS = 12.0
 """A fold of all of them, the first five seconds that the gauge shows, and what is between two looks."""
 TRIES = 5
 """A broker that stops before a learner has fetched anything leaves nothing to wait for."""
-BACKLOG = 80_000
+BACKLOG = 120_000
 """Contexts, and as many clicks, of each partition: more than starved learners fold in three minutes."""
-STARVED_SHARE = 0.07
+STARVED_SHARE = 0.1
 """What is left to starved learners of each second: they still serve metrics and stay in their group."""
 AT_ONCE = 4000
 
