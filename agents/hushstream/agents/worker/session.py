@@ -32,9 +32,9 @@ async def with_session(settings: WorkerSettings) -> WorkerSettings:
         KafkaError, OSError, TimeoutError: the broker does not answer yet.
     """
     asked = settings.session_timeout_seconds
-    if await _taken(settings, asked):
+    if await _accepts(settings, asked):
         return settings
-    if asked < KAFKA_LEAST_SECONDS and await _taken(settings, KAFKA_LEAST_SECONDS):
+    if asked < KAFKA_LEAST_SECONDS and await _accepts(settings, KAFKA_LEAST_SECONDS):
         logger.info(
             "the broker refuses a session of %g s (group.min.session.timeout.ms): a dead worker is noticed after %g s",
             asked,
@@ -47,7 +47,7 @@ async def with_session(settings: WorkerSettings) -> WorkerSettings:
     )
 
 
-async def _taken(settings: WorkerSettings, seconds: float) -> bool:
+async def _accepts(settings: WorkerSettings, seconds: float) -> bool:
     admin = AIOKafkaAdminClient(**settings.client_options())
     await admin.start()
     try:
