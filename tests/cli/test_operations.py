@@ -344,7 +344,7 @@ def test_a_lift_that_cannot_be_told_from_the_noise_is_exit_code_one(cli, bootstr
 @pytest.mark.parametrize(
     ("sums", "code", "said"),
     [
-        ([900, 300, 100, 20, 900, 100, 90, 100], 0, "It would bring more."),
+        ([900, 300, 100, 20, 900, 100, 90, 100], 0, "The answers would bring more than what is shown."),
         ([60, 140, 50, 150] * 2, 1, "decisions more until the interval excludes 0"),
         ([1, 1, 1, 1] * 2, 1, "Too little was shown"),
     ],
