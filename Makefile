@@ -159,7 +159,7 @@ chaos: $(VENV)/.installed-dev
 	  $(BIN)/python -m pytest -s tests/chaos/test_kafka_sweep.py; \
 	  status=$$?; $(BIN)/python deploy/kafka/local.py down; exit $$status
 
-# What a partition's users notice of each fault, on Apache Kafka: prints the table of the runbook.
+# What a partition's users notice of each fault, on Apache Kafka: prints the table of deploy/docs/drills.md.
 drill: $(VENV)/.installed-dev
 	$(BIN)/python tests/drills/run.py
 

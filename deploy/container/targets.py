@@ -5,7 +5,8 @@
     python targets.py DEPLOYMENT FOLDER --with-auditor ROLE   # the same, and that of an auditor of the role
     python targets.py DEPLOYMENT FOLDER --zone-of ROLE   # FOLDER/zone.yml: its zone's own endpoint alone
 
-Name and roles come from the deployment's folder. So every role is scraped, and no role that does not exist is missed.
+Name and roles come from the deployment's folder. So every role of the deployment is scraped, and no alert waits for a
+role that it does not have.
 """
 
 from __future__ import annotations

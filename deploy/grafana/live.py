@@ -107,7 +107,7 @@ class LiveRun:
             asyncio.run(self._play())
             time.sleep(SCRAPES_AFTER)
         finally:
-            # If a process has ended, the player's error is only its consequence.
+            # If a process has ended, report that: the player's error only follows from it.
             self._require_alive()
 
     def ask(self, endpoint: Endpoint, expr: str) -> list[Series]:

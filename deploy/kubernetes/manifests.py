@@ -515,7 +515,7 @@ def _ways_out() -> list[Manifest]:
 
 
 def _from(watches: str, port: int) -> Manifest:
-    # With a label of the pod alone, anybody who may start a pod in any namespace could reach the port.
+    # Also by namespace: with only a pod's label, anybody who may start a pod in any namespace could reach the port.
     namespace = WATCHED_FROM if watches == "public" else f"{WATCHED_FROM}-{watches}"
     watcher = {
         "podSelector": {"matchLabels": {WATCHER: watches}},

@@ -103,7 +103,7 @@ async def test_what_is_out_of_reach_is_not_waited_for_long(
     run.driver.start()
     assert b"11" in await run.folded()
     await run.close()
-    assert "partition 0: begins before all published records are here" in caplog.text
+    assert "partition 0: begins before all published records arrived" in caplog.text
     assert not run.lost
 
 

@@ -134,10 +134,10 @@ async def test_an_acknowledged_record_that_is_not_there_is_not_trusted() -> None
 async def test_what_somebody_else_appends_behind_an_idle_owner_is_met_once_and_stepped_over() -> None:
     log = Log([b"0-genesis"])
     journal = writer(log)
-    assert await journal.look(log.tail, lambda: 1) == []
+    assert await journal.read_others(log.tail, lambda: 1) == []
     log.values += [b"nobody", b"nobody"]
-    assert await journal.look(log.tail, lambda: 1) == [(1, b"nobody"), (2, b"nobody")]
-    assert await journal.look(log.tail, lambda: 1) == []
+    assert await journal.read_others(log.tail, lambda: 1) == [(1, b"nobody"), (2, b"nobody")]
+    assert await journal.read_others(log.tail, lambda: 1) == []
     assert await journal.confirm(await journal.append(b"1-ours", 1)) == 3
 
 
@@ -145,12 +145,12 @@ async def test_an_idle_owner_that_finds_the_next_record_there_reloads() -> None:
     log = Log([b"0-genesis", b"1-another owner's"])
     journal = JournalWriter(log, ("journal", 0), 1, log.tail, sequence_of)
     with pytest.raises(JournalLost, match="another writer appended sequence 1 at offset 1"):
-        await journal.look(log.tail, lambda: 1)
+        await journal.read_others(log.tail, lambda: 1)
 
 
 async def test_an_owner_with_records_on_their_way_does_not_look() -> None:
     log = Log([b"0-genesis"])
     journal = writer(log)
     sent = await journal.append(b"1-ours", 1)
-    assert await journal.look(log.tail, lambda: 2) == []
+    assert await journal.read_others(log.tail, lambda: 2) == []
     assert await journal.confirm(sent) == 1

@@ -12,30 +12,30 @@ from typing import Any
 
 import pytest
 
-from hushstream.agents.worker.membership import Seat, watch_seats
+from hushstream.agents.worker.membership import GroupPlace, watch_places
 
 NEVER_SECONDS = 1800.0
 """No session ends by itself while the test runs."""
 
-SIT = """
+CLAIM = """
 import sys, time
 from pathlib import Path
-from hushstream.agents.worker.membership import Seat
-seat = Seat(Path(sys.argv[1]), "shop.learner")
-seat.sit()
-seat.take("member-1")
-seat.take("member-2")
-print("sits", flush=True)
+from hushstream.agents.worker.membership import GroupPlace
+place = GroupPlace(Path(sys.argv[1]), "shop.learner")
+place.claim()
+place.record_member("member-1")
+place.record_member("member-2")
+print("claimed", flush=True)
 time.sleep(600)
 """
 
 
-def vacant(seat: Seat) -> list[str]:
+def abandoned(place: GroupPlace) -> list[str]:
     """Member ids of those that died."""
     found = []
-    for vacancy in seat.vacant():
-        found.append(vacancy.member_id)
-        vacancy.close()
+    for dead in place.abandoned():
+        found.append(dead.member_id)
+        dead.close()
     return found
 
 
@@ -63,78 +63,78 @@ async def test_the_partitions_of_a_killed_worker_go_to_who_shares_its_data_direc
         await deployed.folded_all()
 
 
-def test_a_seat_is_vacant_when_its_process_is_dead_and_not_before(tmp_path: Path) -> None:
-    other = Seat(tmp_path, "shop.learner")
-    other.sit()
-    other.take("ours")
-    with subprocess.Popen([sys.executable, "-c", SIT, str(tmp_path)], stdout=subprocess.PIPE) as sitting:
+def test_a_place_is_vacant_when_its_process_is_dead_and_not_before(tmp_path: Path) -> None:
+    other = GroupPlace(tmp_path, "shop.learner")
+    other.claim()
+    other.record_member("ours")
+    with subprocess.Popen([sys.executable, "-c", CLAIM, str(tmp_path)], stdout=subprocess.PIPE) as sitting:
         assert sitting.stdout is not None
         assert sitting.stdout.readline() == b"sits\n"
-        assert vacant(other) == []
+        assert abandoned(other) == []
         sitting.send_signal(signal.SIGSTOP)
-        assert vacant(other) == []
+        assert abandoned(other) == []
         sitting.kill()
         sitting.wait()
         # As whom it was last known: a member gets another name when it was away for too long.
-        assert vacant(other) == ["member-2"]
-    assert vacant(Seat(tmp_path, "shop.shuffler")) == []
+        assert abandoned(other) == ["member-2"]
+    assert abandoned(GroupPlace(tmp_path, "shop.shuffler")) == []
 
 
 def test_who_starts_where_one_has_died_has_its_place_and_no_other_has(tmp_path: Path) -> None:
-    died = Seat(tmp_path, "g")
-    instance = died.sit()
-    died.take("before")
-    died._held.close()  # type: ignore[union-attr] # as the system does with a process that ends
-    again, beside = Seat(tmp_path, "g"), Seat(tmp_path, "g")
-    assert again.sit() == instance
-    assert beside.sit() != instance
-    again.take("now")
-    assert vacant(beside) == []
-    again._held.close()  # type: ignore[union-attr]
-    assert vacant(beside) == ["now"]
+    died = GroupPlace(tmp_path, "g")
+    instance = died.claim()
+    died.record_member("before")
+    died._own.close()  # type: ignore[union-attr] # as the system does with a process that ends
+    again, beside = GroupPlace(tmp_path, "g"), GroupPlace(tmp_path, "g")
+    assert again.claim() == instance
+    assert beside.claim() != instance
+    again.record_member("now")
+    assert abandoned(beside) == []
+    again._own.close()  # type: ignore[union-attr]
+    assert abandoned(beside) == ["now"]
 
 
 async def test_a_place_that_is_given_up_is_taken_over_by_nobody_meanwhile(tmp_path: Path) -> None:
-    died, peer = Seat(tmp_path, "g"), Seat(tmp_path, "g")
-    instance = died.sit()
-    peer.sit()
-    died.take("before")
-    died._held.close()  # type: ignore[union-attr]
+    died, peer = GroupPlace(tmp_path, "g"), GroupPlace(tmp_path, "g")
+    instance = died.claim()
+    peer.claim()
+    died.record_member("before")
+    died._own.close()  # type: ignore[union-attr]
     taken: list[str] = []
 
-    async def let_go(member_id: str) -> None:
-        started = Seat(tmp_path, "g")
-        taken.extend((member_id, started.sit()))
+    async def remove_member(member_id: str) -> None:
+        started = GroupPlace(tmp_path, "g")
+        taken.extend((member_id, started.claim()))
         started.leave()
         raise asyncio.CancelledError  # the watch goes on for ever
 
     with pytest.raises(asyncio.CancelledError):
-        await watch_seats(peer, let_go)
+        await watch_places(peer, remove_member)
     assert (taken[0], taken[1] != instance) == ("before", True)
 
 
-def test_a_seat_is_its_owners_alone(tmp_path: Path) -> None:
-    seat = Seat(tmp_path, "g")
-    seat.sit()
-    seat.take("one")
+def test_a_place_is_its_owners_alone(tmp_path: Path) -> None:
+    place = GroupPlace(tmp_path, "g")
+    place.claim()
+    place.record_member("one")
     (path,) = tmp_path.rglob("*.member")
     assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (0o600, 0o700)
 
 
 def test_who_leaves_leaves_nothing_behind(tmp_path: Path) -> None:
-    seat, other = Seat(tmp_path, "g"), Seat(tmp_path, "g")
-    seat.sit()
-    seat.take("one")
-    seat.leave()
-    assert vacant(other) == []
+    place, other = GroupPlace(tmp_path, "g"), GroupPlace(tmp_path, "g")
+    place.claim()
+    place.record_member("one")
+    place.leave()
+    assert abandoned(other) == []
     assert not list(tmp_path.rglob("*.member"))
 
 
 def test_a_file_of_another_machine_is_none_of_our_business(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("socket.gethostname", lambda: "far")
-    far = Seat(tmp_path, "g")
-    far.sit()
-    far.take("there")
-    far._held.close()  # type: ignore[union-attr]
+    far = GroupPlace(tmp_path, "g")
+    far.claim()
+    far.record_member("there")
+    far._own.close()  # type: ignore[union-attr]
     monkeypatch.undo()
-    assert vacant(Seat(tmp_path, "g")) == []
+    assert abandoned(GroupPlace(tmp_path, "g")) == []

@@ -163,8 +163,8 @@ NEW = dict.fromkeys((1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 18, 22, 32), (0, 20)) | 
 @pytest.mark.parametrize(
     ("versions", "says"),
     [
-        (OLD, "InitProducerIdRequest in one of the versions 0 to 0, it takes no version"),
-        ({**NEW, 3: (0, 0)}, r"ProduceRequest in one of the versions 0 to \d+, it takes versions 40 to 50"),
+        (OLD, "InitProducerIdRequest in one of the versions 0 to 0, it accepts no version"),
+        ({**NEW, 3: (0, 0)}, r"ProduceRequest in one of the versions 0 to \d+, it accepts versions 40 to 50"),
     ],
     ids=["older", "newer"],
 )

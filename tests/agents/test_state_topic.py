@@ -235,14 +235,14 @@ async def test_a_worker_that_had_no_time_to_publish_its_last_state_says_what_tha
     await worker.work(VALUES)
     snapshot = worker.save()
     place = (worker.recovered.sequence, snapshot.folded)
-    assert not await worker.states.keep(0, snapshot, lambda: True, seconds_left=0.0)
+    assert not await worker.states.publish_if_due(0, snapshot, lambda: True, seconds_left=0.0)
     assert f"state not published to {partition.prefix}state-counting: TimeoutError" in caplog.text
-    worker.states.left(0, place)
+    worker.states.warn_if_unpublished(0, place)
     assert f"ended before its newest state was published to {partition.prefix}state-counting" in caplog.text
     assert "Start a worker on this state folder before they are deleted" in caplog.text
     caplog.clear()
-    assert await worker.states.keep(0, snapshot, lambda: True, seconds_left=60.0)
-    worker.states.left(0, place)
+    assert await worker.states.publish_if_due(0, snapshot, lambda: True, seconds_left=60.0)
+    worker.states.warn_if_unpublished(0, place)
     assert caplog.text == ""
 
 
@@ -261,7 +261,7 @@ async def test_a_journal_without_its_beginning_goes_on_from_a_state_with_the_sam
     assert [record for record in await partition.records(JOURNAL) if record[0] < 5] == journal[3:]
     assert (await partition.worker("c").take_up()).recovered.sequence == 5
     await partition.delete(JOURNAL[0], before=4)
-    gone = r"begins at offset 4, and holds no record 3 as the snapshot in topic p\d+\.state-counting ends with"
+    gone = r"begins at offset 4, and does not hold record 3, with which the snapshot in topic p\d+\.state-counting ends"
     with pytest.raises(JournalTruncated, match=gone):
         await partition.worker("d").take_up()
 
@@ -685,7 +685,7 @@ async def test_users_whom_another_owner_saves_while_one_begins_are_not_met(
         def keep_users(self, store: Any, resident: int) -> None:
             self.kept = store
 
-    user, bring = StoredUser(bytes(16), 5, b"later"), Beginning._bring
+    user, bring = StoredUser(bytes(16), 5, b"later"), Beginning._cache_newest
 
     async def meanwhile(self: Beginning, *begun: Any) -> Any:
         with closing(UserDatabase(worker.snapshots.path(0).with_suffix(".users"), worker.snapshots._seal(0))) as other:
@@ -696,7 +696,7 @@ async def test_users_whom_another_owner_saves_while_one_begins_are_not_met(
 
     worker.zone._make = lambda number: Keeping(number, "test", 1)
     worker.zone.of_journal = lambda number, genesis, resumed=False: Keeping(number, "test", 1)
-    monkeypatch.setattr(Beginning, "_bring", meanwhile)
+    monkeypatch.setattr(Beginning, "_cache_newest", meanwhile)
     recovered = (await worker.take_up()).recovered
     with pytest.raises(UsersLost, match="another owner"):
         recovered.machine.kept.get(user.key)

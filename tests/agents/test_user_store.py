@@ -280,7 +280,7 @@ def test_without_room_at_a_take_up_the_folder_is_named_and_what_to_do(place: Pat
     ended = run(NO_ROOM, place)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith(f"{place}: expected to read and write the users of this partition there, got")
-    assert "see that there is room and the right to write" in ended.stdout
+    assert "make sure that there is room and the right to write" in ended.stdout
     assert not place.with_suffix(".damaged").exists()
 
 

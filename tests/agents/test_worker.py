@@ -154,7 +154,7 @@ async def test_a_session_that_no_broker_takes_ends_the_worker(bench: Any, harnes
     async with deployment(bench, harness, machines, "long-session") as run:
         worker = await run.start(session_timeout_seconds=1801.0)
         assert await worker.exit_code() == 1
-    assert "expected the broker to take a session of 1801 s, it does not" in only_line(worker)
+    assert "expected the broker to accept a session of 1801 s, it does not" in only_line(worker)
 
 
 async def test_asking_for_a_session_disturbs_no_group(bench: Any, harness: Any, machines: Any) -> None:
@@ -302,7 +302,7 @@ async def test_a_worker_that_has_handed_over_ends_though_its_stream_client_does_
         await run.folded_all()
         worker.kill(signal.SIGTERM)
         assert await worker.exit_code() == 0, worker.log.read_text(encoding="utf-8")[-3000:]
-        assert "everything is handed over, ending without it" in worker.log.read_text(encoding="utf-8")
+        assert "everything is saved and committed, ending without it" in worker.log.read_text(encoding="utf-8")
         again = await run.start()
         await run.taken_up(again)
         assert "(0 replayed" in again.log.read_text(encoding="utf-8"), "the state was saved before"

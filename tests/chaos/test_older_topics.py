@@ -110,7 +110,7 @@ async def test_a_new_journal_is_refused_where_the_zone_has_marks_of_another(
         for home in range(3 if role == "learner" else 2):
             await run.note(home, b"the first record of a journal that is lost", 4)
         log = await refused(run, "another journal has released here")
-        assert "--accept-loss 0:new:1: what was released from the lost records stands" in log
+        assert "--accept-loss 0:new:1: releases made from the lost records remain" in log
 
 
 async def test_a_new_journal_is_refused_where_crowds_were_released_and_no_mark_is_left(

@@ -41,7 +41,7 @@ def test_a_prepared_folder_of_an_earlier_release_is_refused_migrated_and_the_sam
     assert cli("config", "check", folder, "--json").json["digest"] == digest
     again = cli("config", "migrate", folder, "--check")
     assert again.code == 0
-    assert "every key is called as it should be" in again.out
+    assert "every key has its current name" in again.out
 
 
 @pytest.mark.parametrize(

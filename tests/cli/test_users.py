@@ -9,7 +9,7 @@ import os
 import pytest
 
 from hushstream.agents.worker.deployment import KeySource, load, prepare, read_config
-from hushstream.agents.worker.membership import Seat
+from hushstream.agents.worker.membership import GroupPlace
 from hushstream.agents.worker.roles import all_machines
 from hushstream.client import connect
 from hushstream.ops.export import export_copy
@@ -72,10 +72,10 @@ def test_what_workers_remember_of_a_broker_that_is_gone_is_dropped_only_when_its
     assert "expected a broker on this machine" in refused("dev", "reset", "-d", folder, "-b", "192.0.2.1:9092")
     gone = ("dev", "reset", "-d", folder, "--bootstrap", "127.0.0.1:1")
     # Of a worker on another broker only its place in the folder is seen.
-    seat = Seat(folder / "state" / "learner", "shop.learner")
-    seat.sit()
+    place = GroupPlace(folder / "state" / "learner", "shop.learner")
+    place.claim()
     assert "expected no worker on" in refused(*gone, "--yes")
-    seat.leave()
+    place.leave()
     assert "would remove (say --yes) what workers of learner remember" in cli(*gone).out
     assert (folder / "state").exists()
     assert cli(*gone, "--yes", "--json").json["removed"] is True

@@ -13,7 +13,7 @@ from hushstream.agents.worker.roles import all_machines
 from hushstream.client import Client, Item, RequestRefused
 from hushstream.engine.catalogue import ITEMS
 from hushstream.engine.declare.conversation import conversation_of
-from hushstream.engine.declare.declaration import asked_partitions
+from hushstream.engine.declare.declaration import request_partitions
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 
@@ -61,11 +61,11 @@ class Place:
 
     def client(self) -> Client:
         answers = conversation_of(self.system, "").answers
-        log = DirectEventLog(self.log, self.driver, asked_partitions(self.system), answers)
+        log = DirectEventLog(self.log, self.driver, request_partitions(self.system), answers)
         return Client(log, rules=self.system.requests)
 
     def asked(self) -> int:
-        return sum(self.log.end("contexts", partition) for partition in range(asked_partitions(self.system)))
+        return sum(self.log.end("contexts", partition) for partition in range(request_partitions(self.system)))
 
 
 @pytest.fixture

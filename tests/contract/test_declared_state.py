@@ -45,7 +45,7 @@ DERIVED: Mapping[tuple[str, ...], str] = {
     ("engine.learner.arrivals.Arrivals", "_decode"): "a function of the configuration, which has no equality",
     ("engine.learner.models.ModelReader", "foreign", "published_ms"): "shown by gauges, and nothing else",
     ("engine.state.spilled.MemoryUserStore", "_users"): "they are dumped in the order of their keys",
-    ("feedback.answers.KeptAnswers", "_blocks", "_count", "_first", "_last", "_places", "_room", "_tags", "next_ms"): (
+    ("feedback.join.KeptAnswers", "_blocks", "_count", "_first", "_last", "_places", "_room", "_tags", "next_ms"): (
         "in which of its blocks an answer lies: of all that it holds the order is kept"
     ),
     ("learners.highest.Highest", EVERY): "arrays that a computation writes before it reads them",
@@ -93,7 +93,7 @@ PASSED = {(f"hushstream.{owner}", name) for owner, *names in DERIVED for name in
 CONTENTS: Contents = {
     "hushstream.engine.state.known_ids.KnownIds": lambda ids: ids.dump(),
     "hushstream.engine.state.spilled.MemoryUserStore": lambda store: store.all(),
-    "hushstream.feedback.answers.KeptAnswers": list,
+    "hushstream.feedback.join.KeptAnswers": list,
     "hushstream.privacy.ledger.Ledger": lambda ledger: {scope: sums for scope, sums in ledger.totals().items() if sums},
     "hushstream.systems.colin.counter.machine.CounterMachine": lambda machine: in_one_piece(machine.pending),
     "hushstream.systems.colin.server.machine.CollaborativeAggregatorMachine": lambda one: in_one_piece(one.pending)[:2],

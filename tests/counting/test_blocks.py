@@ -370,6 +370,6 @@ def test_a_block_that_is_not_there_cannot_be_erased_nor_one_with_a_sum_be_restor
     with pytest.raises(BadLeaves, match="got one outside"):
         group.erase(BLOCKS)
     group.add(np.array([0]), np.ones((1, plan.plan.dimension), dtype=np.int64))
-    group._clocks[0] = -1
+    group._counts[0] = -1
     with pytest.raises(BadState, match="leaves of each block"):
         plan.open(key, address).load(group.dump())

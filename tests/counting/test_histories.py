@@ -75,8 +75,8 @@ def histories_of(plan: Plan, key: Key, address: NoiseAddress, leaves: np.ndarray
 
 
 def test_only_trees_with_negative_digits_reach_ahead() -> None:
-    assert NegativeDigitTree(budget=PURE).reaches_ahead
-    assert not any(plan.reaches_ahead for plan in FOLLOWING.values())
+    assert NegativeDigitTree(budget=PURE).draws_ahead
+    assert not any(plan.draws_ahead for plan in FOLLOWING.values())
 
 
 def test_a_node_is_drawn_once_and_when_its_last_leaf_is_there(

@@ -346,4 +346,4 @@ AS_A_DEPLOYMENT_HAS_IT = (
     Fault("kill -9 of a worker, a peer alive (session 3 s)", 5, killed),
     Fault("one of three brokers, which leads, killed for 5 s (broker session 4 s)", 10, leader_killed),
 )
-"""Three brokers, three copies, and the sessions that the runbook names."""
+"""Three brokers, three copies, and the sessions that deploy/docs/drills.md names."""

@@ -5,7 +5,7 @@
 
 Two learners share four partitions; each partition is asked ten times a second, and every question is asked until it is
 answered. The dark time of a fault is the longest that one of the questions waited which were asked from the moment of
-the fault on. Most are done on one broker, as Kafka comes; some again on brokers with the settings that the runbook
+the fault on. Most are done on one broker, as Kafka comes; some again on brokers with the settings that the drills' page
 names. In the end the learner's journal is verified against its inputs. Nothing is assumed of a fault that
 this release does not outlive: it is tried, and given up after `GIVEN_UP_SECONDS`.
 """

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from hushstream.engine.configuration import PrivacyConfig
-from hushstream.engine.declare.live import require_person_told, require_private
+from hushstream.engine.declare.live import require_person_promised, require_private
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost
 from hushstream.privacy.mechanisms.guarantee import slot_sums_guarantee
@@ -43,9 +43,9 @@ def test_a_life_that_is_promised_nothing_is_asked_for_in_words(question):
     with pytest.raises(
         ConfigurationError, match=r"Either lower privacy.epsilon, or .*privacy: \{person: unprotected\}"
     ):
-        require_person_told(Config(PrivacyConfig()), promises, "toy.yaml")
-    require_person_told(Config(PrivacyConfig("unprotected")), promises, "toy.yaml")
-    require_person_told(Config(PrivacyConfig()), Promises(SOUND), "toy.yaml")
+        require_person_promised(Config(PrivacyConfig()), promises, "toy.yaml")
+    require_person_promised(Config(PrivacyConfig("unprotected")), promises, "toy.yaml")
+    require_person_promised(Config(PrivacyConfig()), Promises(SOUND), "toy.yaml")
 
 
 @pytest.mark.parametrize(("epsilon", "left"), [(1, "so only single slots are protected"), (20, "is promised, too")])
@@ -53,7 +53,7 @@ def test_single_units_are_called_protected_only_where_they_are(epsilon, left):
     """At epsilon 20 "only single units are protected" stood beside "next to nothing"."""
     promise = slot_sums_guarantee(epsilon, lifetime_slots=400)
     with pytest.raises(ConfigurationError) as refused:
-        require_person_told(Config(PrivacyConfig()), Promises(promise), "toy.yaml")
+        require_person_promised(Config(PrivacyConfig()), Promises(promise), "toy.yaml")
     assert left in str(refused.value)
     assert ("are protected" in str(refused.value)) == (epsilon == 1)
 

@@ -26,7 +26,8 @@ def terms(own="epoch", releases=None, fits=2):
 
 
 def played(spending, places):
-    return [(asked.debit.cost.epsilon_micro, asked.refused is None, asked.opens) for asked in map(spending.ask, places)]
+    results = map(spending.try_charge, places)
+    return [(one.debit.cost.epsilon_micro, one.refused is None, one.opens) for one in results]
 
 
 PAID, COVERED, REFUSED, STILL = (1_000_000, True, True), (0, True, False), (0, False, True), (0, False, False)
@@ -35,7 +36,7 @@ PAID, COVERED, REFUSED, STILL = (1_000_000, True, True), (0, True, False), (0, F
 def test_an_epoch_is_paid_once_and_its_steps_are_covered():
     spending = Spending(terms(), 3)
     assert played(spending, [ChargeKey(0)] * 4) == [PAID, COVERED, COVERED, COVERED]
-    assert spending.ask(ChargeKey(0)).debit.scope == "epoch/3/0"
+    assert spending.try_charge(ChargeKey(0)).debit.scope == "epoch/3/0"
     assert spending.spent == PRICE.cost
 
 
@@ -44,10 +45,10 @@ def test_steps_of_an_epoch_whose_price_was_refused_stay_withheld_and_cost_nothin
     redraws = [ChargeKey(epoch, 0, epoch) for epoch in range(3)]
     assert played(spending, redraws) == [PAID, PAID, REFUSED]
     assert played(spending, [redraws[2]] * 3) == [STILL] * 3
-    asked = spending.ask(redraws[2])
-    assert (asked.debit.scope, asked.debit.cost) == ("epoch/0/2/renewal/2", Cost(0))
-    assert str(asked.refused) == f"budget of deployment/0: asked {PRICE.cost}; left {Cost(0)}"
-    assert spending.refusal(redraws[2]) == asked.refused
+    charge_result = spending.try_charge(redraws[2])
+    assert (charge_result.debit.scope, charge_result.debit.cost) == ("epoch/0/2/renewal/2", Cost(0))
+    assert str(charge_result.refused) == f"budget of deployment/0: asked {PRICE.cost}; left {Cost(0)}"
+    assert spending.refusal(redraws[2]) == charge_result.refused
     assert spending.spent == PRICE.cost + PRICE.cost
     assert spending.redraws == 2
 
@@ -65,8 +66,8 @@ def test_windows_lie_side_by_side_and_each_pays_its_own_scope():
     spending = Spending(terms("window", 1, fits=1), 0)
     assert played(spending, [ChargeKey(0, window) for window in range(50)]) == [PAID] * 50
     assert spending.spent == PRICE.cost
-    assert spending.ask(ChargeKey(0, 50)).debit.scope == "window/0/50"
-    assert spending.ask(ChargeKey(0, 50)).refused is not None, "no window is released twice"
+    assert spending.try_charge(ChargeKey(0, 50)).debit.scope == "window/0/50"
+    assert spending.try_charge(ChargeKey(0, 50)).refused is not None, "no window is released twice"
 
 
 def test_a_charge_pays_for_so_many_releases_and_no_more():
@@ -98,8 +99,8 @@ def test_a_renewal_brings_the_incarnations_of_which_this_journal_has_no_record(c
 
 def test_what_was_asked_last_is_never_undercut():
     spending = Spending(terms(), 0)
-    spending.ask(ChargeKey(2))
-    for call in (spending.ask, spending.refusal, spending.adopt):
+    spending.try_charge(ChargeKey(2))
+    for call in (spending.try_charge, spending.refusal, spending.adopt):
         with pytest.raises(LedgerError, match="or a later charge, got"):
             call(ChargeKey(1))
 

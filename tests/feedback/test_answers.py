@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from hushstream.feedback.answers import Answered, KeptAnswers
+from hushstream.feedback.join import Answered, KeptAnswers
 
 
 def _answer(rng: random.Random, now_ms: int) -> Answered:

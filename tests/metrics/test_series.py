@@ -131,5 +131,5 @@ def test_a_reward_pays_once_for_every_epoch_up_to_the_limit_and_then_the_counter
         assert shown["reward_limit_micro_epsilon"] == 3 * price
         seen.append((shown["reward_spent_micro_epsilon"] // price, bool(shown["reward_refusing"])))
         machine.releases.epoch = NoiseEpoch(redraw, redraw)
-        machine.spending.ask(ChargeKey(redraw, redraw=redraw))
+        machine.spending.try_charge(ChargeKey(redraw, redraw=redraw))
     assert seen == [(0, False), (1, False), (2, False), (3, False), (3, True)]

@@ -95,6 +95,8 @@ class _Walk:
                 self.found.add(place)
         elif is_ours(type(one)) and not isinstance(one, tuple):
             self._objects(one, other)
+            if isinstance(one, Mapping):
+                self._items(list(one.items()), list(other.items()), place)
         elif isinstance(one, Mapping):
             self._items(list(one.items()), list(other.items()), place)
         elif isinstance(one, _ORDERED):

@@ -29,7 +29,7 @@ from hushstream.agents.worker.roles import all_machines
 from hushstream.client import Item
 from hushstream.client.client import Client
 from hushstream.engine.declare.conversation import conversation_of
-from hushstream.engine.declare.declaration import System, asked_partitions
+from hushstream.engine.declare.declaration import System, request_partitions
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.declare.role import Role
 from hushstream.engine.devices.envelope import STATEMENT_RECORD
@@ -112,7 +112,7 @@ class Loop:
     def log_of(self, party: str = "") -> DirectEventLog:
         """The log of one client."""
         answers = conversation_of(self.system, party).answers
-        return DirectEventLog(self.log, self.driver, asked_partitions(self.system), answers)
+        return DirectEventLog(self.log, self.driver, request_partitions(self.system), answers)
 
 
 @dataclass(slots=True)

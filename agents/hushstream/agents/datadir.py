@@ -1,4 +1,4 @@
-"""The folder of a process's state: refuses a full disk, and a folder that another process uses, at the start."""
+"""Checks the folder of a process's state at its start: refuses a full disk, and a folder that another process uses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from hushstream.agents.errors import WorkerError
 
 PROBE_BYTES = 1024 * 1024
-"""A worker's first snapshots are smaller than this."""
+"""Size of the probe file; a worker's first snapshots are smaller."""
 
 
 class DatadirUnusable(WorkerError):
@@ -43,7 +43,7 @@ def check_datadir(folder: Path) -> None:
 
 
 @contextmanager
-def kept_alone(folder: Path, process: str) -> Iterator[None]:
+def locked_folder(folder: Path, process: str) -> Iterator[None]:
     """Lock a folder for this process, until the context is left or the process ends.
 
     Args:
@@ -53,7 +53,7 @@ def kept_alone(folder: Path, process: str) -> Iterator[None]:
     Raises:
         DatadirUnusable: another process has locked the folder.
     """
-    with open(folder / ".lock", "w", encoding="utf-8", opener=owners_alone) as file:
+    with open(folder / ".lock", "w", encoding="utf-8", opener=owner_only) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -64,8 +64,8 @@ def kept_alone(folder: Path, process: str) -> Iterator[None]:
         yield
 
 
-def owners_alone(path: str, flags: int) -> int:
-    """Open a file, as an opener for `open`, so that only its owner may read and write it."""
+def owner_only(path: str, flags: int) -> int:
+    """Open a file so that only its owner may read and write it; this is an opener for `open`."""
     return os.open(path, flags, 0o600)
 
 

@@ -7,8 +7,8 @@ half a second to import.
 from __future__ import annotations
 
 METRICS_HOST = "127.0.0.1"
-"""Loopback only, because metrics tell something about content and load. An operator who reads them from another
-machine sets another address."""
+"""The default is loopback, because metrics show something about content and load. An operator who reads them from
+another machine sets another address."""
 
 SESSION_TIMEOUT_SECONDS = 3.0
 HEARTBEAT_SECONDS = 1.0

@@ -117,11 +117,11 @@ def other_records(command: Command, source: tuple[str, int], folded: int) -> Top
 
 
 def _made_again(command: Command, source: tuple[str, int], folded: int) -> str:
-    """Tell an operator what to do about an input topic that was deleted and created again."""
+    """Say what an operator can do about an input topic that was deleted and created again."""
     resume = command(f"topics resume {source[0]} --partition {source[1]} --at {folded} --write")
     return (
-        f"Bring the topic back; or, if it was deleted and made again, let its offsets go on from there: `{resume}`, "
-        f"and start this worker again: it names the word with which it goes on without what was lost (--accept-loss)"
+        f"Bring the topic back; or, if it was deleted and created again, continue its offsets with `{resume}` and start"
+        f" this worker again: it then says what to give to --accept-loss, to go on without the lost records"
     )
 
 

@@ -29,7 +29,7 @@ _EXPECTED = {
     "tuple": "a list",
     "list": "a list",
 }
-"""By the beginning of pydantic's names of faults."""
+"""What was expected, by the beginning of pydantic's name for the fault."""
 
 
 class Fault(NamedTuple):
@@ -37,18 +37,18 @@ class Fault(NamedTuple):
 
     Attributes:
         key: the names of its sections, then its own; empty for a fault of the whole configuration.
-        said: what is wrong.
-        unsure: whether this value decides which other values of its section are valid.
+        problem: what is wrong.
+        decides_others: whether this value decides which other values of its section are valid.
         renamed: whether an earlier release had a key of this name.
     """
 
     key: tuple[str, ...]
-    said: str
-    unsure: bool = False
+    problem: str
+    decides_others: bool = False
     renamed: bool = False
 
     def __str__(self) -> str:
-        return f"{'.'.join(self.key) or _TOP}{' ' if self.renamed else ': '}{self.said}"
+        return f"{'.'.join(self.key) or _TOP}{' ' if self.renamed else ': '}{self.problem}"
 
 
 def faults_of(check: Callable[[Any], Any], language: Language, values: Any) -> tuple[Fault, ...]:
@@ -64,8 +64,9 @@ def faults_of(check: Callable[[Any], Any], language: Language, values: Any) -> t
     rest = deepcopy(values)
     while fresh := [one for one in _faults(check, language, rest) if not _is_known(one.key, left_out, found)]:
         found |= {one.key: one for one in fresh if not _follows(one.key, left_out)}
-        keys = [key for one in fresh for key in (language.beside(one.key) if one.unsure else [one.key])]
-        # A missing value cannot be left out; the loop then goes on with the other faults of this round.
+        keys = [key for one in fresh for key in (language.beside(one.key) if one.decides_others else [one.key])]
+        # A missing value cannot be left out. If nothing could be left out in this round, there is nothing more to
+        # check.
         gone = [key for key in keys if _leave_out(rest, key)]
         if not gone:
             break
@@ -93,18 +94,18 @@ def _faults(check: Callable[[Any], Any], language: Language, values: Any) -> lis
         # If a section is not a section at all, that fault is enough: the keys that are missing below it are not listed.
         return [*found, *(one for one in others if not any(one.key[: len(key)] == key for key, *_ in refused))]
     except ConfigurationError as error:
-        key, _, said = str(error).partition(": ")
+        key, _, problem = str(error).partition(": ")
         # A message begins with the key and a colon, unless it concerns several keys.
-        named = said and " " not in key
+        named = problem and " " not in key
         where = language.key_of(tuple(key.split("."))) if named else ()
-        return [*found, Fault(where, said if named else str(error))]
+        return [*found, Fault(where, problem if named else str(error))]
     return found
 
 
 def _of_refused(language: Language, one: Refused) -> Fault:
     if one.was_key:
-        said = "is no setting any more: only one value of it was possible"
-        return Fault(one.key, said if one.instead is None else f"is now {'.'.join(one.instead)}", renamed=True)
+        problem = "is no setting any more: only one value of it was possible"
+        return Fault(one.key, problem if one.instead is None else f"is now {'.'.join(one.instead)}", renamed=True)
     if one.got is not MISSING:
         return Fault(one.key, f"expected keys and values below it, got {_got(one.got)}")
     return Fault(one.key, f"there is no such key{_in_its_place(language, one.key)}")
@@ -121,7 +122,7 @@ def _of_pydantic(language: Language, found: Mapping[str, Any]) -> Fault:
 
 
 def _in_its_place(language: Language, key: tuple[str, ...]) -> str:
-    """The key that was probably meant by an unknown one: a similar name, or the same name in another section."""
+    """Name the keys that were probably meant by an unknown one: similar names, or the same name in another section."""
     known, above = {one.key for one in language.keys}, _without_places(key[:-1])
     beside = {path[len(above)] for path in map(_without_places, known) if path[: len(above)] == above != path}
     near = get_close_matches(key[-1], sorted(beside), n=1)

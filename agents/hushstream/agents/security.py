@@ -160,7 +160,7 @@ class Cluster:
             if not _is_loopback(server.rpartition(":")[0]):
                 raise PlaintextRefused(
                     f"broker {server}: expected an encrypted connection (SSL or SASL_SSL) to another machine, "
-                    f"got {self.security.protocol}; name the settings with --security, or say allow_plaintext: true "
+                    f"got {self.security.protocol}; name the settings with --security, or set allow_plaintext: true "
                     f"there or {ENVIRONMENT_PREFIX}ALLOW_PLAINTEXT=true"
                 )
 
@@ -170,7 +170,7 @@ class Cluster:
         return [part.strip() for part in self.bootstrap.split(",") if part.strip()]
 
     def client_options(self) -> dict[str, Any]:
-        """Keyword arguments that every aiokafka client shares.
+        """Keyword arguments for every aiokafka client.
 
         Raises:
             PlaintextRefused: see `require_encryption`.

@@ -1,4 +1,4 @@
-"""What an operator can set for a worker; unknown keys are refused."""
+"""The settings of a worker, which an operator gives; unknown keys are refused."""
 
 from __future__ import annotations
 
@@ -42,11 +42,12 @@ class WorkerSettings(BaseModel):
         resident_users: about how many users of one learner partition are in memory; the others are in its data
             directory.
         let_go_seconds: how long the disk of the state folder may refuse writes. After that the worker leaves its group,
-            so that another worker can take over, and joins again when the disk has room.
+            so that another worker can take over its partitions. It joins again when the disk has room.
         tell_seconds: how long a worker that cannot go on stays outside its group, so that Prometheus can read the
             reason: four scrapes at the shipped interval. It stays only if it serves metrics, and no restart would help.
-        state_bytes_per_second: how much publishing the state of one partition may take of disk and network, on average
-            (`hushstream.agents.recovery.state_topic`): a large state is published less often.
+        state_bytes_per_second: the average rate at which the state of one partition is published
+            (`hushstream.agents.recovery.state_topic`), to spare disk and network: a large state is published less
+            often.
         in_flight: how many journal records of one partition may wait at once for an acknowledgement: of themselves, of
             their mark, or of their outputs. With two for each of these, none waits for another's round trip.
         journal_linger_milliseconds: how long a record of the leading input waits, at most, for others to share its

@@ -19,12 +19,12 @@ def packed_of(context: ArrayLike) -> bytes:
     """A context as the bytes of float32 (d,), little-endian.
 
     Raises:
-        BadContext: it is no vector of finite numbers.
+        BadContext: the context is not a vector of finite numbers.
     """
     if isinstance(context, list) and (packed := _packed(context)) is not None:
         return packed
     try:
-        # What is beyond float32 becomes infinite, and is refused as that.
+        # A number beyond the range of float32 becomes infinite, and is then refused as not finite.
         with np.errstate(over="ignore"):
             vector = np.asarray(context, dtype="<f4")
     except (TypeError, ValueError):
@@ -40,10 +40,10 @@ def vector_of(context: ArrayLike) -> NDArray[np.float32]:
 
 
 def _packed(numbers: list[Any]) -> bytes | None:
-    """A few numbers as float32, ten times as fast as with an array; None for other types."""
+    """The bytes of a few numbers as float32, ten times as fast as with an array; None for other types."""
     try:
         packed = struct.pack(f"<{len(numbers)}f", *numbers)
-        # No sum of so few float32 overflows: it is infinite, or no number, only where one of them is.
+        # A sum of so few float32 numbers does not overflow in float64: it is infinite or NaN only if one of them is.
         return packed if math.isfinite(sum(numbers)) else None
     except (struct.error, OverflowError, TypeError):
         return None
@@ -53,7 +53,7 @@ def require_id(name: str, text: str) -> None:
     """Refuse a name that no record may hold.
 
     Raises:
-        HushstreamError: it is no text, empty or too long.
+        HushstreamError: the name is not text, is empty or too long.
     """
     if not isinstance(text, str):
         raise HushstreamError(f"{name}: expected text, got {type(text).__name__}")
@@ -69,7 +69,7 @@ def mask_of(eligible: Sequence[int] | None) -> bytes:
     """A bitmask of arms: bit a of byte a // 8 is arm a; no bytes mean all arms.
 
     Raises:
-        UnknownArm: there is none, or a negative one.
+        UnknownArm: no arm is eligible, or the number of one is negative.
     """
     if eligible is None:
         return b""

@@ -11,14 +11,14 @@ import numpy as np
 
 from hushstream.client.logs.journals import JournalReader
 from hushstream.client.predictions import Prediction, PredictionTimeout, refused_by_worker
-from hushstream.client.waiting import PassedOver
+from hushstream.client.waiting import UnansweredQuestions
 from hushstream.engine.declare.requests import UnknownEvent
 from hushstream.schemas.errors import HushstreamError
 
 
 @dataclass(slots=True, eq=False)
 class Question:
-    """A record that was sent, and the number of calls that wait for its answer; the last call drops it."""
+    """A record that was sent, and the number of calls that wait for its answer; the last of these calls forgets it."""
 
     event_id: str
     user: str
@@ -39,7 +39,7 @@ class AwaitedPredictions:
         """Begin without questions."""
         self.waiting: dict[str, Question] = {}
         self._readers: dict[int, JournalReader] = {}
-        self._passed: dict[int, PassedOver[Prediction]] = {}
+        self._unanswered_by_home: dict[int, UnansweredQuestions[Prediction]] = {}
 
     def cancel(self) -> None:
         """Cancel all questions, because no more answers will come."""
@@ -48,7 +48,7 @@ class AwaitedPredictions:
         self.waiting.clear()
 
     def ask(self, event_id: str, user: str, home: int) -> tuple[Question, bool]:
-        """Wait for an answer until `give_up`; also returns whether this is the first call, which must send the record.
+        """Register a call that waits for an answer until `give_up`; also returns whether it must send the record.
 
         Raises:
             UnknownEvent: the event is another user's.
@@ -82,25 +82,25 @@ class AwaitedPredictions:
     def _unsent(self, question: Question, error: BaseException) -> None:
         if self.waiting.get(question.event_id) is question:
             del self.waiting[question.event_id]
-            self._passed_over(question.home).settled(question.event_id)
+            self._unanswered(question.home).forget(question.event_id)
         if not question.answer.done():
             ended = HushstreamError("predict: the call that sent it was ended")
             question.answer.set_exception(error if isinstance(error, Exception) else ended)
-            question.answer.exception()  # Known to be there, also where this call alone waited.
+            question.answer.exception()  # Marks it as retrieved: else asyncio logs an error if nobody else waits.
 
     def sent(self, event_id: str, offset: int) -> None:
-        """A record is in the log; its answer may be there already, or its refusal."""
+        """Note that a record is in the log; its answer or its refusal may have come before."""
         question = self.waiting.get(event_id)
         if question is None:
             return
         question.sent = True
         if question.answer.done():
             return
-        passed = self._passed_over(question.home)
-        early = passed.early(event_id, offset)
+        unanswered = self._unanswered(question.home)
+        early = unanswered.early_answer(event_id, offset)
         if early is not None:
             question.answer.set_result(early)
-        elif passed.sent(event_id, offset):
+        elif unanswered.sent(event_id, offset):
             question.answer.set_exception(refused_by_worker())
 
     async def outcomes(
@@ -108,10 +108,10 @@ class AwaitedPredictions:
         questions: Sequence[Question],
         timeout: float | None,  # noqa: ASYNC109 - as in `Client.decide`
     ) -> list[Prediction | BaseException]:
-        """Answers, and reasons where there is none.
+        """Wait for the outcome of each question: its answer, or the error that says why there is none.
 
         Raises:
-            PredictionTimeout: not all came in time.
+            PredictionTimeout: at least one outcome did not come in time.
         """
         answers = (asyncio.shield(question.answer) for question in questions)
         try:
@@ -126,27 +126,28 @@ class AwaitedPredictions:
             question.waiters -= 1
             if not question.waiters and self.waiting.get(question.event_id) is question:
                 del self.waiting[question.event_id]
-                self._passed_over(question.home).settled(question.event_id)
+                self._unanswered(question.home).forget(question.event_id)
 
     def on_prediction(self, partition: int, offset: int, value: bytes) -> None:
-        """Take one record of a home's journal."""
+        """Process one record of a home partition's journal."""
         reader = self._readers.setdefault(partition, JournalReader("Predictions"))
         for fields in reader.read(offset, value):
             labels = np.frombuffer(fields["predicted"], np.int8).tolist()
-            passed = self._passed_over(partition)
+            unanswered = self._unanswered(partition)
             for event_id, label in zip(fields["event_ids"], labels, strict=True):
                 question = self.waiting.get(event_id)
-                # An event of this name elsewhere is another user's: only in one partition do its workers see to that.
+                # Another partition may hold the same event id, of another user: workers keep ids unique within a
+                # partition only.
                 if question is None or question.home != partition or question.answer.done():
                     continue
                 answer = Prediction(event_id, label, fields["model_version"])
-                if passed.takes(event_id, fields["head"], answer):
+                if unanswered.is_answer(event_id, fields["head"], answer):
                     question.answer.set_result(answer)
-            passed.covered(fields["head"])
-            for event_id in passed.refused():
+            unanswered.passed(fields["head"])
+            for event_id in unanswered.take_refused():
                 question = self.waiting.get(event_id)
                 if question is not None and not question.answer.done():
                     question.answer.set_exception(refused_by_worker())
 
-    def _passed_over(self, home: int) -> PassedOver[Prediction]:
-        return self._passed.setdefault(home, PassedOver("records"))
+    def _unanswered(self, home: int) -> UnansweredQuestions[Prediction]:
+        return self._unanswered_by_home.setdefault(home, UnansweredQuestions("records"))

@@ -4,9 +4,9 @@ The client applies the chain rule of the decisions journal, so it never accepts 
 wrote after it had lost its partition. It remembers the offset of each user's last acknowledged click and sends it with
 the next context: the learner then decides only after it has learned from that click.
 
-No caller waits for an answer that will not come. Requests that break the deployment's rules are not sent. A refusal by
-a learner is known when its journal has passed the request. While no learner answers, the caller gets the baseline at
-once.
+No caller waits for an answer that will not come. The client does not send requests that break the deployment's rules.
+It knows that a learner has refused a request when the learner's journal has passed it without an answer. While no
+learner answers, the caller gets the baseline at once.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from hushstream.client.decisions import (
 )
 from hushstream.client.items import Items
 from hushstream.client.logs.event_log import EventLog
-from hushstream.client.waiting import Awaited, Circuit, PassedOver
+from hushstream.client.waiting import Awaited, Circuit, UnansweredQuestions
 from hushstream.engine.declare.conversation import DECISIONS
 from hushstream.engine.declare.requests import (
     BadContext,
@@ -50,15 +50,16 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.partitioning import partition_of
 
 REMEMBERED_ANSWERS = 10_000
-"""Number of answers that a client keeps, so that a repeated event id gets the same one without a request; also the
-number of questions that are kept after their timeout."""
+"""Number of answers that a client keeps, so that a repeated event id gets the same answer without a request. As many
+questions are kept after their timeout."""
 
 REMEMBERED_USERS = 200_000
-"""Number of users whose last click's offset the client keeps."""
+"""Number of users for whom the client keeps the offset of their last click."""
 
 
 class BaselineMissing(HushstreamError):
-    """The deployment is in shadow mode (mode: shadow), and the caller did not give the application's own choice."""
+    """The deployment is in shadow mode (mode: shadow), and the caller did not pass the application's own choice as
+    baseline."""
 
 
 class DecisionTimeout(HushstreamError):
@@ -70,20 +71,20 @@ class _Home:
 
     Attributes:
         partition: its number.
-        reader: of its journal.
+        reader: applies the chain rule to its journal.
         circuit: whether a learner answers there.
-        passed: questions that the journal has passed.
-        learner_knows: next offset of the catalogue's changes of its learner.
+        unanswered: which questions the journal has answered, and which it has passed without an answer.
+        learner_knows: next offset that its learner reads of the catalogue's changes.
         ask_again: events that its learner refused before it had read the catalogue as far as this client.
     """
 
-    __slots__ = ("ask_again", "circuit", "learner_knows", "partition", "passed", "reader")
+    __slots__ = ("ask_again", "circuit", "learner_knows", "partition", "reader", "unanswered")
 
     def __init__(self, partition: int, asked: str) -> None:
         self.partition = partition
         self.reader = DecisionReader()
         self.circuit = Circuit()
-        self.passed: PassedOver[tuple[Answer, int]] = PassedOver(asked)
+        self.unanswered: UnansweredQuestions[tuple[Answer, int]] = UnansweredQuestions(asked)
         self.learner_knows = 0
         self.ask_again: list[str] = []
 
@@ -95,9 +96,9 @@ class _Question(NamedTuple):
         user: its user.
         home: its home partition.
         answer: future of its answer.
-        value: its record.
-        known: next offset of the catalogue's changes of this client at that time.
-        learner_knew: the same of the learner, from its journal.
+        value: its encoded record.
+        known: next offset that this client was to read of the catalogue's changes when it asked.
+        learner_knew: the same of the learner, as its journal said.
     """
 
     user: str
@@ -124,12 +125,12 @@ class Client:
         rules: ContextRules | None = None,
         party: str = "",
     ) -> None:
-        """Work over a log.
+        """Make a client that is not started yet; `__aenter__` connects it.
 
         Args:
             log: the log to write to and to read decisions from.
             track: the shared model that new users start from; by default "private", or the party's.
-            schema_generation: in which records are written (`hushstream.schemas.catalogue`).
+            schema_generation: the schema generation in which records are written (`hushstream.schemas.catalogue`).
             rules: rules of requests (`System.requests`), to refuse invalid ones before they are sent; without them only
                 the learner refuses.
             party: the party of the users, if each party has its own; the log uses its topics.
@@ -143,7 +144,7 @@ class Client:
         self._track = track or party or "private"
         self._generation = codec.require_generation(schema_generation)
         self.items = Items(log, rules, self._generation, party)
-        """The catalogue, where items have names."""
+        """The catalogue of items, if items have names."""
         self._homes: dict[int, _Home] = {}
         self._unsent: OrderedDict[str, None] = OrderedDict()
         self._waiting: dict[str, _Question] = {}
@@ -183,30 +184,32 @@ class Client:
         """Ask which arm to show.
 
         Args:
-            event_id: names this decision (1 to 128 bytes of UTF-8), of this user alone: answers name events, not users,
-                so an id that two users have in one batch of the learner may get one the other's. The same id always
-                gets the same answer. A timeout is no answer: who asks again later may get the learner's.
-            user: the account, as the application authenticates it; where users are those of a public graph, one of
-                them.
+            event_id: names this decision (1 to 128 bytes of UTF-8). It must be unique over all users: answers name
+                events, not users, so if two users have the same id in one batch of the learner, one may get the answer
+                to the other. The same id always gets the same answer. A timeout is not an answer: a later call with the
+                same id may get the learner's.
+            user: the account, as the application authenticates it; if users are the nodes of a public graph, one of
+                these.
             context: finite numbers, as many as the configuration says; the learner refuses any other length. One
                 context for all arms: (d,), a histogram that sums to 1, d being ``features.dimension``. Features of each
                 arm: (arms * d,), d being ``features.dimension``: row a of the (arms, d) matrix is the features of arm
                 a, row after row; where fewer arms are shown, the other rows are there too (as zeros) and ``eligible``
                 names those shown; where items have names, (d,) of each item that may be shown, by its id. Where
-                features are declared by name: their values by name, a name that is absent or None being missing.
-            eligible: arms that may be shown, numbered from 0, or the ids of items where items have names; None for all
-                that are offered.
-            baseline: what to show when no answer comes within ``timeout``; while no learner answers, at once: the
-                question is then not sent, but for one a second that asks whether somebody is there again. In the shadow
-                (mode: shadow) it is what the application chose by itself, and what it gets back.
+                features are declared by name: their values by name; a value that is absent or None counts as missing.
+            eligible: arms that may be shown, numbered from 0, or ids of items if items have names; None for all that
+                are offered.
+            baseline: what to show when no answer comes within ``timeout``. While no learner answers, the caller gets it
+                at once and the question is not sent, except one each second, which probes whether a learner answers
+                again. In shadow mode (mode: shadow) it is the application's own choice, which the caller gets back.
             timeout: seconds; None waits for ever.
             track: the shared model this user starts from, when not the client's default.
 
         Raises:
-            BadContext, UnknownArm, UnknownUser, UnknownTrack: the deployment's rules refuse it; it was not sent.
+            BadContext, UnknownArm, UnknownUser, UnknownTrack: the deployment's rules refuse the request; it was not
+                sent.
             UnknownEvent: the event id is another user's.
-            RequestRefused: the learner refused it, and there is no baseline.
-            BaselineMissing: the deployment is in the shadow, and there is no baseline.
+            RequestRefused: the learner refused the request, and there is no baseline.
+            BaselineMissing: the deployment is in shadow mode, and there is no baseline.
             DecisionTimeout: no answer in time and no baseline.
             HushstreamError: an argument is impossible, or the log refused the record.
         """
@@ -237,7 +240,7 @@ class Client:
             question = self._ask(event_id, user, home, value)
         _require_user(question.user, user)
         try:
-            # Nobody waits for a probe.
+            # The caller gets the baseline and does not wait for the answer to a probe.
             answer = question.answer.result() if silent else await question.answer.within(timeout)
             return self._to_show(answer, fallback)
         except RequestRefused:
@@ -268,22 +271,22 @@ class Client:
     ) -> list[Decision]:
         """Ask for an ordered slate: one arm for each of several positions, no arm twice.
 
-        A position is a decision of its own among the arms that the positions before it left, with an event of its own
-        (`position_event`): so each has its exact propensity given those before it, their product is the slate's, and
-        `shown` and `reward` tell what came of each. It costs one answer of the learner after another; each counts as an
-        interaction of the user's.
+        Each position is a decision with its own event (`position_event`), among the arms that the positions before it
+        have left. So each has its exact propensity given those before it, their product is the slate's propensity, and
+        `shown` and `reward` report on each. The positions are asked one after another; each counts as an interaction of
+        the user.
 
         Args:
             event_id: names the slate, and its first position; the same id gets the same slate.
             user, context, track: as in `decide`.
-            positions: how many are asked for; as many come as there are eligible arms.
+            positions: length of the slate; it is shorter if fewer arms are eligible.
             eligible: arms that may be shown; None for all (then the client needs the deployment's rules).
-            baseline: what to show, in this order, from the first position on that no learner answers in time; the slate
-                ends where these do. In the shadow it is the application's own slate.
+            baseline: arms to show, in this order, from the first position that no learner answers in time; the slate
+                ends where the baseline ends. In shadow mode it is the application's own slate.
             timeout: seconds for the whole slate; None waits for ever.
 
         Raises:
-            HushstreamError: as `decide`, of any position; or ``positions`` is below 1.
+            HushstreamError: an error of `decide` for any position; or ``positions`` is below 1.
         """
         if positions < 1:
             raise HushstreamError(f"positions: expected at least one, got {positions}")
@@ -302,7 +305,8 @@ class Client:
             if own is None and (unanswered is not None or (found and self._in_shadow)):
                 break
             if unanswered is not None and own is not None:
-                # What was not asked for position by position is not asked for at all: its chance would be unknown.
+                # After one position without an answer the learner is not asked for later ones: their propensity would
+                # be unknown.
                 decided = self._unasked(replace(await self._fallback(event, user, own), policy=unanswered))
             else:
                 rest = None if ends is None else max(0.0, ends - asyncio.get_running_loop().time())
@@ -313,7 +317,7 @@ class Client:
             found.append(decided)
             item = decided.arm if decided.item is None else decided.item
             if eligible is None:
-                # All that are offered now: what was decided before may have been retired since.
+                # All that are offered now: an item that was decided before may have been retired since.
                 shown = {one.arm if one.item is None else one.item for one in found}
                 left = [one for one in self._all_items() if one not in shown]
             elif item in left:
@@ -323,10 +327,10 @@ class Client:
         return found
 
     def _of_items(self, context: ArrayLike | Mapping[str, Any]) -> TypeGuard[Mapping[str, Any]]:
-        """Whether a context has the features of each item by its id.
+        """Whether a context gives the features of each item under the item's id.
 
         Raises:
-            BadContext: it has no ids although items have names; applications do not know rows of the catalogue.
+            BadContext: it is a matrix although items have names; applications do not know rows of the catalogue.
         """
         by_item = self._rules is not None and self._rules.item_numbers is not None
         if by_item and self.items.named and not isinstance(context, Mapping):
@@ -337,7 +341,7 @@ class Client:
         """Every item that may be shown: known ids if items have names, else numbers of arms.
 
         Raises:
-            HushstreamError: this client does not know them.
+            HushstreamError: this client does not know the deployment's rules.
         """
         if self.items.named:
             return [one.item for one in self.items.offered()]
@@ -359,7 +363,7 @@ class Client:
         return replace(fallback, policy="shadow", model_version=answer.model_version)
 
     async def _fallback(self, event_id: str, user: str, baseline: int | str) -> Decision:
-        """The caller's own baseline, as an answer."""
+        """Make an answer of the caller's own baseline."""
         arm = await self.items.arm_of(baseline)
         found = Decision(event_id, user, arm, None, "no_learner", 0)
         return replace(found, item=baseline, catalogue=self.items.version) if isinstance(baseline, str) else found
@@ -370,7 +374,7 @@ class Client:
         If the event was never sent, because no learner answered, nothing is written.
 
         Raises:
-            UnknownUser, UnknownArm, UnknownEvent: no learner would take it; it was not sent.
+            UnknownUser, UnknownArm, UnknownEvent: every learner would refuse the report; it was not sent.
         """
         await self._feedback("shown", event_id, user, arm, 0.0)
 
@@ -379,7 +383,7 @@ class Client:
 
         Raises:
             BadReward: the reward is not a number in [0, 1], or on none of the deployment's levels.
-            UnknownUser, UnknownArm, UnknownEvent: no learner would take it; it was not sent.
+            UnknownUser, UnknownArm, UnknownEvent: every learner would refuse the report; it was not sent.
         """
         if not is_number(reward):
             raise BadReward(f"reward: expected a number in [0, 1], got {type_name(reward)}")
@@ -390,10 +394,10 @@ class Client:
     async def end_phase(self, phase: int) -> None:
         """End a phase (a public event): every due slot is sent and every open window closes.
 
-        It ends all reward windows: what slots hold are the rewards that are there. Report them before; one that is
-        missing would leave clicks ahead of what was not clicked.
+        It ends all attribution windows, and slots get the rewards that have come so far. So report all rewards before:
+        a click that comes later counts as no click.
 
-        Sent to all partitions, behind everything this client has had acknowledged.
+        The phase end goes to all partitions, behind every record of this client that the log has acknowledged.
         """
         for partition in range(self._log.partitions()):
             after = self._last_click_of_partition.get(partition, -1)
@@ -419,7 +423,7 @@ class Client:
         sending.add_done_callback(partial(self._on_sent, event_id, question))
 
     def _on_unsent(self, event_id: str, question: _Question, error: BaseException) -> None:
-        """A question did not reach the log. It may be asked again, and shows nothing about learners."""
+        """Fail a question that did not reach the log. It may be asked again; this says nothing about learners."""
         question.home.circuit.on_answer()
         self._fail(event_id, error)
 
@@ -433,15 +437,15 @@ class Client:
             return
         if self._waiting.get(event_id) is not question:
             return
-        passed, offset = question.home.passed, sending.result()
-        early = passed.early(event_id, offset)
+        unanswered, offset = question.home.unanswered, sending.result()
+        early = unanswered.early_answer(event_id, offset)
         if early is not None:
             self._settle(question, *early)
-        elif passed.sent(event_id, offset):
+        elif unanswered.sent(event_id, offset):
             self._on_refusal(event_id)
 
     def _on_refusal(self, event_id: str) -> None:
-        """The journal has passed a question: its learner refused it.
+        """Handle a question that the journal has passed without an answer: its learner refused it.
 
         A learner that has not read the catalogue as far as this client (after a start, or for a new item) may refuse a
         question that it would accept later. Such a question is asked once more when the learner has read so far.
@@ -491,7 +495,7 @@ class Client:
         return fallback
 
     def _note_overdue(self, event_id: str) -> None:
-        """Keep a question after its timeout, but not for ever, because it may have been refused."""
+        """Keep a question after its timeout, because its answer may come late; only so many, as none may come."""
         self._overdue[event_id] = None
         self._overdue.move_to_end(event_id)
         if len(self._overdue) > REMEMBERED_ANSWERS:
@@ -501,7 +505,7 @@ class Client:
         self._overdue.pop(event_id, None)
         question = self._waiting.pop(event_id, None)
         if question is not None:
-            question.home.passed.settled(event_id)
+            question.home.unanswered.forget(event_id)
 
     def _context(
         self,
@@ -538,7 +542,7 @@ class Client:
         eligible: Sequence[int] | None,
         baseline: int | None,
     ) -> tuple[str, dict[str, bytes]]:
-        """A context as it is sent: the schema of its record, and the fields of the context."""
+        """The schema of the record that carries a context, and the fields that hold the context."""
         rules = self._rules
         if isinstance(context, Mapping):
             if rules is None or rules.features is None:
@@ -558,7 +562,7 @@ class Client:
         require_id("event_id", event_id)
         require_id("user", user)
         decided = self._answers.get(event_id)
-        # The decision's own row, though the item may have been retired since.
+        # The row that the decision named, even if the item has been retired since.
         own = decided is not None and decided.item == on_screen
         arm = decided.arm if decided is not None and own else await self.items.arm_of(on_screen)
         self._check_feedback(event_id, user, arm, reward)
@@ -593,12 +597,12 @@ class Client:
                 # An event of this name elsewhere is another user's: only in one partition does the learner see to that.
                 if question is None or question.home is not home:
                     continue
-                if home.passed.takes(answer.event_id, head, (answer, position)):
+                if home.unanswered.is_answer(answer.event_id, head, (answer, position)):
                     self._settle(question, answer, position)
-            home.passed.covered(head)
+            home.unanswered.passed(head)
             home.learner_knows = position
             self._ask_who_waits(home)
-            for event_id in home.passed.refused():
+            for event_id in home.unanswered.take_refused():
                 self._on_refusal(event_id)
 
     def _settle(self, question: _Question, answer: Answer, position: int) -> None:
@@ -606,8 +610,8 @@ class Client:
         if self.items.knows(answer.arm, position):
             self._give(question, answer, position)
             return
-        # It has its answer: the journal going past it is no refusal any more.
-        question.home.passed.settled(answer.event_id)
+        # The question has its answer, so it is no refusal when the journal passes it.
+        question.home.unanswered.forget(answer.event_id)
         task = asyncio.create_task(self._read_names(question, answer, position))
         self._sending.add(task)
         task.add_done_callback(self._sending.discard)
@@ -644,6 +648,6 @@ def _refused() -> RequestRefused:
 
 
 def _require_user(known: str, user: str) -> None:
-    # The arm tells of the clicks of the user whose it is. Another process cannot know: event ids are to be unique.
+    # The arm would tell this user about another user's clicks. Only this process can check: event ids must be unique.
     if known != user:
         raise UnknownEvent("event_id: expected one of this user's or a new one, got another user's")

@@ -19,8 +19,8 @@ _POLICIES: tuple[Literal["model", "baseline", "repeated"], ...] = ("model", "bas
 PolicyName = Literal["model", "baseline", "repeated", "shadow", "timeout", "no_learner", "refused"]
 
 LEARNED = frozenset({"model", "baseline", "repeated", "shadow"})
-"""Policies of answers by the learner itself, which are in the log before an application gets them. In shadow mode the
-log has such an answer beside the application's own choice."""
+"""Policies of answers that a learner made; these are in the log before an application gets them. In shadow mode the log
+has such an answer too, beside the application's own choice."""
 
 _WHOLE = 10**9
 """A propensity of 1 in records."""
@@ -35,11 +35,12 @@ class Decision:
         user: whose decision it is.
         arm: the arm to show.
         propensity: probability with which this arm was chosen, in [0, 1]; None if unknown.
-        policy: "model"; "baseline" (what everybody gets: a user of the hold-out, or over quota); "repeated" (this
-            event id had been decided before); or ``arm`` is the caller's own baseline, since the deployment is in the
-            shadow and its answer is in the log alone ("shadow"), the learner did not answer in time ("timeout"), none
-            has answered for a while ("no_learner"), or it refused the context ("refused").
-        model_version: version of the shared model under the user's learner; 0 for none.
+        policy: who chose the arm. The learner did: "model"; "baseline" (the arm that everybody gets, for a user of the
+            hold-out or over quota); "repeated" (this event id had been decided before). Or ``arm`` is the caller's own
+            baseline: "shadow" (shadow mode: the learner's answer is only in the log), "timeout" (the learner did not
+            answer in time), "no_learner" (no learner has answered for a while), "refused" (the learner refused the
+            context).
+        model_version: version of the shared model from which the user's own model started; 0 for none.
         item: the id of the item to show, where items have names; ``arm`` is then the row that it stands in.
         catalogue: the version of the catalogue that it was decided under; 0 where items have no names.
     """
@@ -55,7 +56,7 @@ class Decision:
 
 
 def position_event(event_id: str, position: int) -> str:
-    """The event of a position of a slate, from 1: the slate's own for the first one, then ``ID#2``, ``ID#3``."""
+    """The event id of a position of a slate: the slate's own id for position 1, then ``ID#2``, ``ID#3``."""
     return event_id if position == 1 else f"{event_id}#{position}"
 
 
@@ -69,13 +70,13 @@ class Answer(NamedTuple):
     model_version: int
 
     def to(self, user: str, item: str | None = None, catalogue: int = 0) -> Decision:
-        """The decision for the user of the event, with the item of its row."""
+        """Make the decision that the application gets: for this user, with the item that its row means."""
         propensity = self.propensity / _WHOLE
         return Decision(self.event_id, user, self.arm, propensity, self.policy, self.model_version, item, catalogue)
 
 
 def items_read(head: JournalHead) -> int:
-    """Next offset of the catalogue's changes at a learner; 0 if items have no names."""
+    """The next offset that the learner reads of the catalogue's changes, from its journal; 0 if items have no names."""
     return next((part["high"] for part in head["inputs"] if common_name(part["topic"]) == ITEMS), 0)
 
 
@@ -87,7 +88,7 @@ class DecisionReader:
         self._journal = JournalReader("Decisions")
 
     def read(self, offset: int, value: bytes) -> Iterator[tuple[JournalHead, list[Answer]]]:
-        """Yield the input range and the answers of the record at ``offset``; nothing if it is off the chain."""
+        """Read the record at ``offset``; yield head and answers of all that are now known to be on the chain."""
         for counted in self._journal.read(offset, value):
             record = cast(Decisions, counted)
             if _sound(record):
@@ -110,7 +111,7 @@ def _answers(record: Decisions) -> Iterator[Answer]:
 
 
 def _sound(record: Decisions) -> bool:
-    """Whether the columns agree."""
+    """Whether all columns of a record have the same length."""
     rows = len(record["event_ids"])
     lengths = (len(record["policies"]), *(len(record[name]) for name, _ in _COLUMNS))
     return lengths == (rows, 4 * rows, 4 * rows, 4 * rows) and max(record["policies"], default=0) < len(_POLICIES)

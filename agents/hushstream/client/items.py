@@ -40,10 +40,11 @@ from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
 
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-"""Characters that end a line or steer a terminal."""
+"""Characters that end a line, and control characters that a terminal obeys."""
 
 _ANY_TIME_MS = 1 << 62
-"""Log time of a change that is not in the log yet. Only the log decides whether a row is free again by then."""
+"""Log time that a change is given while it is not in the log yet. Only its true log time decides whether a row is free
+again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Item:
 
     Attributes:
         item: its id, as the application names it.
-        title: what people call it.
+        title: the name that people read.
         features: its public features by name.
         offered: whether it may be shown; else it is retired.
         version: version of the catalogue with which it entered.
@@ -74,7 +75,7 @@ class Items:
         Args:
             log: of the client.
             rules: of the deployment; None where they are not known.
-            schema_generation: in which records are written.
+            schema_generation: the schema generation in which records are written.
             party: party of these items, if each party has its own.
         """
         self._log = log
@@ -87,7 +88,7 @@ class Items:
         """Whether catalogues of other parties were read, too."""
         self._reading = asyncio.Lock()
         self._highs: list[int] = []
-        """The next offset after each change that counted; their number is the version."""
+        """For each change that counted, the next offset after it; the number of these changes is the version."""
 
     @property
     def named(self) -> bool:
@@ -101,7 +102,7 @@ class Items:
 
     @property
     def features(self) -> FeatureSchema | None:
-        """What public features items may have; None for none."""
+        """The declared public features of items; None if none are declared."""
         return self._catalogue.rules.features
 
     async def list(self) -> Sequence[Item]:
@@ -141,18 +142,18 @@ class Items:
             return None
 
     async def add(self, item: str, title: str = "", features: Mapping[str, Any] | None = None) -> int:
-        """Offer a new item, or one again that was retired; returns the version of the catalogue with it.
+        """Offer a new item, or a retired one again; returns the version of the catalogue with it.
 
-        Learners show it from their next batch on, and what it is rewarded with counts from then on. Nothing restarts,
-        and nothing is spent.
+        Learners show it from their next batch on, and learn from its rewards from then on. No worker restarts, and no
+        epsilon is spent.
 
         Args:
             item: its id, 1 to 128 bytes of UTF-8.
-            title: what people call it, at most 256 bytes.
+            title: the name that people read, at most 256 bytes.
             features: its public features by name, as ``items.features`` declares them.
 
         Raises:
-            RepeatedItem, CatalogueFull, BadItem: it cannot be added.
+            RepeatedItem, CatalogueFull, BadItem: the item cannot be added.
             StaleCatalogue: somebody else changed the catalogue at the same time; try again.
             RequestRefused: items have no names here.
         """
@@ -161,25 +162,25 @@ class Items:
     async def add_all(self, items: Iterable[Item]) -> int:
         """Offer many items, in order; as `add`. Nothing is sent where one of them cannot be added.
 
-        What was added before somebody else changed the catalogue stays.
+        If somebody else changes the catalogue meanwhile, the items that were added before stay.
         """
         return await self._change([(one.item, True, one.title, _text(one.features)) for one in items])
 
     async def retire(self, item: str) -> int:
         """Show an item no more; returns the version of the catalogue without it.
 
-        What was shown before counts. Decide by stock, contracts and released models: who retires what nobody clicked
-        publishes those clicks.
+        Rewards of earlier decisions still count. Decide by stock, contracts and released models. Do not decide by
+        clicks: the catalogue is public, so retiring what nobody clicked would publish who clicked what.
 
         Raises:
-            UnknownItem: there is none, or it is retired.
+            UnknownItem: there is no such item, or it is retired.
             StaleCatalogue: somebody else changed the catalogue at the same time; try again.
             RequestRefused: items have no names here.
         """
         return await self._change([(item, False, "", "")])
 
     def left_out(self) -> Sequence[str]:
-        """Items of the model that the deployment begins with, which have no row here, as far as the catalogue was read.
+        """Items of the deployment's initial model that have no row here, as far as the catalogue was read.
 
         Raises:
             RequestRefused: items have no names here.
@@ -222,15 +223,15 @@ class Items:
                     self._highs.append(read.offset + 1)
         return refused
 
-    # What a client asks for its decisions.
+    # The rest is what a client needs for its decisions.
 
     @property
     def position(self) -> int:
-        """Up to which offset of its topic the catalogue was read; 0 where items have no names."""
+        """Next offset to read of the catalogue's topic; 0 if items have no names."""
         return 0 if self._reader is None else self._reader.position
 
     def knows(self, arm: int, position: int) -> bool:
-        """Whether it is known which item a learner which had read the catalogue up to an offset meant by an arm."""
+        """Whether this client knows the item that an arm names for a learner that had read up to ``position``."""
         if self._reader is None:
             return True
         other = self._other_of(arm)
@@ -239,13 +240,13 @@ class Items:
         return bool(other.catalogue.entries[arm - other.catalogue.rules.first])
 
     def of_decision(self, arm: int, position: int) -> tuple[str | None, int]:
-        """The item that a learner which had read up to an offset meant by an arm, and the version of the catalogue.
+        """The item that an arm names for a learner that had read up to ``position``, and its catalogue version.
 
-        None, and 0, where items have no names. The item of another party has its arm for good, and the version is that
-        with which it came in.
+        None and 0 if items have no names. An item of another party keeps its arm for ever; its version is that with
+        which it entered.
 
         Raises:
-            UnknownItem: it never had an item, as far as the catalogue was read.
+            UnknownItem: the arm had no item at that version, as far as the catalogue was read.
         """
         if self._reader is None:
             return None, 0
@@ -259,7 +260,7 @@ class Items:
         return rules.named(found.item), version if other is None else found.entered
 
     def offered(self) -> Sequence[Item]:
-        """What is offered, of all parties, with the ids that decisions call it by; as far as the catalogue was read.
+        """The offered items of all parties, with their ids as decisions name them, as far as the catalogue was read.
 
         Raises:
             RequestRefused: items have no names here.
@@ -273,15 +274,15 @@ class Items:
         ]
 
     def _other_of(self, arm: int) -> ItemReader | None:
-        """Whose item an arm is, if it is another party's."""
+        """The reader of the party whose item an arm is; None if it is this client's own party."""
         found = (reader for reader in self._others.values() if arm in reader.catalogue.rules.arms)
         return next(found, None)
 
     async def arm_of(self, item: int | str) -> int:
-        """The arm that an item is, as decisions call it; where items have no names its number is one.
+        """The arm of an item, given as decisions name it; if items have no names, the number itself.
 
         Raises:
-            UnknownArm: there is no such item, or it is named otherwise here.
+            UnknownArm: there is no such item, or a number was given instead of an id, or an id instead of a number.
         """
         if self._reader is None:
             if isinstance(item, str):
@@ -299,7 +300,7 @@ class Items:
             raise UnknownArm(str(error)) from None
 
     def _named(self, item: str) -> tuple[ItemReader, str]:
-        """Whose item is called so, and its id there."""
+        """The reader of the party that has this item, and the item's id in that party's catalogue."""
         own = self._require_reader()
         party, name = own.catalogue.rules.party, item
         if not party:
@@ -312,11 +313,11 @@ class Items:
         return reader, name
 
     async def matrix_of(self, context: Mapping[str, Any], rules: ContextRules | None) -> NDArray[np.float32]:
-        """The features of items by their ids, as one vector: row after row of the catalogue, zeros for all others.
+        """The features of items, given by id, as one vector: row after row of the catalogue, zeros for other items.
 
         Raises:
             UnknownArm: there is no such item.
-            BadContext: no item is named, or one with another number of features.
+            BadContext: no item is given, or one has a wrong number of features.
         """
         if rules is None or rules.item_numbers is None or not self.named:
             raise BadContext("context: expected numbers, as items have no names here, got names with values")
@@ -369,7 +370,7 @@ class Items:
         return catalogue.version
 
     async def _until(self, offset: int) -> Mapping[int, ItemRefused]:
-        """Read up to an offset that was acknowledged."""
+        """Read until an acknowledged offset was read; returns which records do not count and why, by offset."""
         refused: dict[int, ItemRefused] = {}
         while self.position <= offset:
             refused |= await self.refresh()
@@ -377,7 +378,7 @@ class Items:
 
 
 def printable(text: str) -> str:
-    """Text as a terminal may print it: control characters, which another writer's items may hold, as escapes."""
+    """Text that is safe to print: control characters, which items of another writer may hold, become escapes."""
     return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
 
 

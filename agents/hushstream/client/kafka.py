@@ -33,7 +33,7 @@ from hushstream.schemas.topics import physical
 _WHY_SECONDS = 5.0
 _GENESIS_SECONDS = 5.0
 _START_SECONDS = 30.0
-"""Timeout of the start, for a broker that answers only some requests."""
+"""Timeout of the start: a broker that answers only some requests would make it wait for ever."""
 
 _READ_MILLISECONDS = 500
 _log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class KafkaEventLog:
             linger_seconds: how long a record may wait for others to share a batch; twice as long at a high rate.
             security: SASL and TLS; `hushstream.agents.security.read_security` reads them from a file.
             topics: topics of requests, feedback and answers.
-            digest: digest of the application's configuration; the deployment must have the same.
+            digest: of the application's configuration; that of the deployment must be equal.
 
         Raises:
             PlaintextRefused: contexts and clicks would leave this machine unencrypted.
@@ -84,12 +84,12 @@ class KafkaEventLog:
         self._limited_log = RateLimitedLog(_log)
 
     async def start(self, on_answers: Callable[[int, int, bytes], None]) -> None:
-        """Connect. Afterwards, decisions of every partition with a request are delivered.
+        """Connect. From then on ``on_answers`` gets the answers of each partition that this client has asked in.
 
         Raises:
             AccessDenied: the client's access rules are missing.
-            HushstreamError: no broker answers, the deployment's topics do not exist there, or it is of another
-                configuration.
+            HushstreamError: no broker answers, the deployment's topics do not exist there, or its configuration is
+                another.
         """
         limit_warnings("aiokafka")
         self._producer = self._make_producer()
@@ -146,7 +146,8 @@ class KafkaEventLog:
             HushstreamError: the broker refused them.
         """
         if self._answers is not None and topic == self._topics.requests:
-            # Before the questions are there: an answer may follow within a millisecond.
+            # Follow the answers before the questions are in the log: an answer may come within a millisecond, and would
+            # be missed.
             await self._answers.follow(partition)
         producer = self._producer
         if producer is None:
@@ -164,7 +165,7 @@ class KafkaEventLog:
         return taken, int(metadata.offset)
 
     async def read(self, topic: str, partition: int, low: int) -> Sequence[InputRecord]:
-        """See `EventLog.read`; by a consumer beside that of the answers, which is never moved.
+        """See `EventLog.read`. A second consumer reads, because the consumer of answers must keep its position.
 
         Raises:
             HushstreamError: the topic may not be read, or no broker answers.
@@ -215,7 +216,7 @@ class KafkaEventLog:
         )
 
     async def _replace(self, broken: AIOKafkaProducer) -> None:
-        """Continue with a new producer: the broker waits for the sequence numbers of a batch that failed for ever."""
+        """Continue with a new producer: after a failed batch, the broker waits for its sequence numbers for ever."""
         stop = broken.stop
         async with self._replacing:
             if self._producer is not broken:
@@ -237,7 +238,7 @@ class KafkaEventLog:
 
     async def stop(self) -> None:
         """Flush and close."""
-        # While answers are followed: what is asked goes to the log behind that.
+        # The pending appends still need the reader of answers: each follows its partition before it writes.
         await asyncio.gather(*(linger.flush() for linger in self._lingers.values()))
         if self._reader is not None:
             self._reader.cancel()
@@ -263,13 +264,13 @@ class KafkaEventLog:
         answers = [] if self._topics.answers is None else [physical(self._prefix, self._topics.answers)]
         writes = {physical(self._prefix, topic): {WRITE} for topic in (self._topics.requests, *self._topics.feedback)}
         await check_rights(self._cluster, {**writes, **{answer: {READ} for answer in answers}})
-        # Only now: of a topic that may not be read there is nothing to be counted.
+        # Only after the check of access rights: the partitions of a topic that may not be read cannot be counted.
         await self._check_partitions()
         if answers:
-            await self._look_at(answers[0])
+            await self._check_journals(answers[0])
 
     async def _check_partitions(self) -> None:
-        """Refuse topics with different numbers of partitions: somebody has added some to one of them."""
+        """Refuse topics with different numbers of partitions: somebody has added partitions to one of them."""
         assert self._producer is not None
         asked = self._topics.requests
         for topic in (*self._topics.feedback, *filter(None, [self._topics.answers])):
@@ -281,8 +282,8 @@ class KafkaEventLog:
                     f"that were added"
                 )
 
-    async def _look_at(self, topic: str) -> None:
-        """Read where the journals end, so that the first request of each need not wait for that."""
+    async def _check_journals(self, topic: str) -> None:
+        """Ask where the journals end, so that no first request waits for it; check one journal's configuration."""
         assert self._consumer is not None
         journals = [TopicPartition(topic, partition) for partition in range(self._partitions)]
         begun = [place for place, end in (await self._consumer.end_offsets(journals)).items() if end > 0]
@@ -319,17 +320,17 @@ def connect(
 
     Args:
         bootstrap: ``host:port`` of one or more brokers, separated by commas.
-        deployment: the deployment's folder, as workers have it but without keys (configuration and what was prepared
-            are public, and are all that is read): what it does not take is then refused before it is sent. Or the
-            deployment's name: such requests are refused when its learner has seen them.
+        deployment: the deployment's folder, as workers have it but without keys (only the configuration and the
+            prepared files are read, and these are public): invalid requests are then refused before they are sent. Or
+            the deployment's name: invalid requests are then refused by its learner.
         prefix: what its topic names begin with; by default the deployment's name and a dot.
-        track: the shared model that new users start from; by default "private", or what is the party's.
+        track: the shared model that new users start from; by default "private", or the party's.
         security: SASL and TLS.
-        schema_generation: in which records are written (`hushstream.schemas.catalogue`).
-        party: whose users these are, where each party of the deployment has its own: a vendor of P-DAP.
+        schema_generation: the schema generation in which records are written (`hushstream.schemas.catalogue`).
+        party: the party of the users, if each party of the deployment has its own users: a vendor of P-DAP.
 
     Raises:
-        HushstreamError: the folder is of a system that decides nothing, or something in it is missing.
+        HushstreamError: the folder's system makes no decisions, or a file is missing in the folder.
     """
     topics = DECISIONS.of(party)
     name, digest, rules = str(deployment), None, None
@@ -342,10 +343,10 @@ def connect(
 
 
 def read_deployment(folder: Path, topics: Conversation, party: str = "") -> System:
-    """The deployment in a folder, for a client that talks over these topics, of a party where each has its own.
+    """Read the deployment in a folder, for a client that uses these topics, and of this party if each has its own.
 
     Raises:
-        HushstreamError: it talks over others, has no such party, or a file is missing.
+        HushstreamError: it uses other topics, has no such party, or a file is missing.
     """
     system = load(folder)
     own = conversation_of(system, party)

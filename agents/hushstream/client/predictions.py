@@ -1,4 +1,4 @@
-"""What comes of a record that a prediction was asked for."""
+"""The possible results of a request for a prediction: an answer, a refusal, or a timeout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Prediction:
 
     Attributes:
         event_id: the application's name for the record.
-        label: 1 or -1; 0 where the node found that the record breaks a bound.
+        label: 1 or -1; 0 if the node's worker found that the record breaks a bound.
         model_version: of the published model; 0 for none.
     """
 
@@ -29,11 +29,11 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class RefusedRecord:
-    """In the place of an answer, where many are asked for at once: a record, or label, that was not taken.
+    """A record or label that was refused; it takes the place of the answer when a call sends many at once.
 
     Attributes:
         event_id: the application's name for the record.
-        error: why: what `RecordClient.predict`, or `RecordClient.label`, of this record alone would raise.
+        error: the error that `RecordClient.predict` or `RecordClient.label` would raise for this record alone.
     """
 
     event_id: str
@@ -50,5 +50,5 @@ def outcome_of(event_id: str, outcome: Prediction | BaseException) -> Prediction
 
 
 def refused_by_worker() -> RequestRefused:
-    """What a worker's refusal raises."""
+    """The error for a record that a worker refused."""
     return RequestRefused("predict: the worker refused the record; `hushstream dead-letters list edge` tells why")

@@ -1,4 +1,4 @@
-"""What a deployment publishes, read from its beginning, and one topic to write to: the log of a `SlotClient`."""
+"""The log of a `SlotClient`: reads published topics from their beginning, and writes to one topic of slots."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OnRecord = Callable[[str, InputRecord], None]
 
 
 class KafkaSlotLog:
-    """What devices write, and what is published for them, on a Kafka cluster."""
+    """A `SlotLog` on a Kafka cluster."""
 
     def __init__(
         self,
@@ -45,8 +45,10 @@ class KafkaSlotLog:
             prefix: what the deployment's topic names begin with.
             security: SASL and TLS.
             published: the topics that are read, each of one partition.
-            slots: the topic that is written; what becomes of slots only their release tells.
-            newest: whether the last record of each says all that those before it do.
+            slots: the topic that is written. No answer comes to a slot: only the release that contains it shows its
+                effect.
+            newest: whether the last record of each published topic contains all that earlier ones say, so that these
+                are not read.
 
         Raises:
             PlaintextRefused: slots would leave this machine unencrypted.
@@ -130,4 +132,4 @@ class KafkaSlotLog:
 
 
 def _nothing(partition: int, offset: int, value: bytes) -> None:
-    """No answers are read."""
+    """Ignore a record: there are no answers to slots."""

@@ -1,7 +1,7 @@
-"""The client of a BGTplanner deployment: ratings go out, rounds are ended, and predictions come back.
+"""The client of a BGTplanner deployment: sends ratings, ends rounds, and asks for predictions.
 
-Ratings are checked here, in the application: what is off the scale or of an unknown item is refused with a reason, and
-never sent.
+It checks ratings in the application: a rating off the scale or of an unknown item is refused with a reason, and not
+sent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hushstream.client.arguments import require_id
 from hushstream.client.kafka import KafkaEventLog, read_deployment
 from hushstream.client.logs.event_log import EventLog
 from hushstream.client.logs.journals import JournalReader
-from hushstream.client.waiting import PassedOver
+from hushstream.client.waiting import UnansweredQuestions
 from hushstream.engine.declare.conversation import Conversation
 from hushstream.engine.declare.requests import RequestRefused
 from hushstream.schemas import codec
@@ -34,7 +34,7 @@ from hushstream.systems.bgt.edge.ratings import ratings_of
 from hushstream.systems.bgt.rounds import ROUNDS
 
 PREDICTIONS = Conversation("ratings", (), "predictions")
-"""What an application writes and reads of a BGTplanner deployment."""
+"""The topics that an application writes to and reads from in a BGTplanner deployment."""
 
 
 class PredictionTimeout(HushstreamError):
@@ -47,9 +47,9 @@ class Predicted:
 
     Attributes:
         event_id: the application's name for the question.
-        values: float64 (n,), what the user is expected to rate each item, on the configured scale.
-        model_version: how many rounds the model is made of, the one that was withheld counted; 0 for the user's own
-            mean alone.
+        values: float64 (n,), the predicted rating of each item, on the configured scale.
+        model_version: number of rounds that the model is made of, including a withheld one; 0 if the values are only
+            the user's own mean.
     """
 
     event_id: str
@@ -58,7 +58,7 @@ class Predicted:
 
 
 class RatingClient:
-    """Tell ratings, end rounds, and ask for predictions. One instance serves many users concurrently.
+    """Sends ratings, ends rounds, and asks for predictions. One instance serves many users concurrently.
 
     Use as an async context manager; `connect_ratings` makes one on a Kafka.
     """
@@ -67,9 +67,9 @@ class RatingClient:
         """Work over a log.
 
         Args:
-            log: where ratings go, and predictions come from.
+            log: the log to write ratings to and to read predictions from.
             config: of the deployment.
-            schema_generation: in which records are written (`hushstream.schemas.catalogue`).
+            schema_generation: the schema generation in which records are written (`hushstream.schemas.catalogue`).
 
         Raises:
             HushstreamError: this release does not know the schema generation.
@@ -78,9 +78,9 @@ class RatingClient:
         self._config = config
         self._generation = codec.require_generation(schema_generation)
         self._readers: dict[int, JournalReader] = {}
-        # By home partition, too: an event of the same name elsewhere is another user's.
+        # The key includes the home partition: another partition may hold the same event id, of another user.
         self._waiting: dict[tuple[int, str], asyncio.Future[Predicted]] = {}
-        self._passed: dict[int, PassedOver[Predicted]] = {}
+        self._unanswered_by_home: dict[int, UnansweredQuestions[Predicted]] = {}
 
     async def __aenter__(self) -> Self:
         """Start reading predictions."""
@@ -97,15 +97,15 @@ class RatingClient:
         await self._log.stop()
 
     async def rate(self, user: str, items: Sequence[int], ratings: ArrayLike) -> None:
-        """Tell ratings of a user, who takes part in every round from now on; returns when the log holds them.
+        """Send ratings of a user, who takes part in every round from now on; returns when the log holds them.
 
         Args:
-            user: by any name that stays the same.
-            items: from 0, as many as there are ratings; none at all for a user who takes part without any.
-            ratings: on the configured scale; of several of one item the last one stands.
+            user: any name that stays the same.
+            items: numbers from 0, one for each rating; empty for a user who takes part without ratings.
+            ratings: on the configured scale; if there are several for one item, the last one counts.
 
         Raises:
-            BadRatings: an unknown item, or a rating that is none; nothing was sent.
+            BadRatings: an unknown item, or a rating off the scale; nothing was sent.
             HushstreamError: an impossible name, or the log refused the record.
         """
         require_id("user", user)
@@ -140,20 +140,21 @@ class RatingClient:
         after_round: int = -1,
         timeout: float | None = 5.0,  # noqa: ASYNC109 - as in `Client.decide`
     ) -> Predicted:
-        """Ask what a user is expected to rate items.
+        """Ask for predicted ratings of a user for items.
 
         Args:
-            event_id: names the question (1 to 128 bytes of UTF-8); no other user's may have the same name, as answers
-                name questions, not users.
-            user: whose ratings and name count.
-            items: from 0, one at least.
-            after_round: wait for the model that follows this round, which has been ended before; -1 for none.
+            event_id: names the question (1 to 128 bytes of UTF-8). It must be unique over all users, as answers name
+                questions, not users.
+            user: the user whose ratings are predicted.
+            items: numbers from 0, at least one.
+            after_round: answer from the model that follows this round, which must have been ended before; -1 for any
+                model.
             timeout: seconds; None waits for ever.
 
         Raises:
             PredictionTimeout: no answer in time.
             BadRatings: an unknown item; nothing was sent.
-            RequestRefused: the rater refused it, as where the event id is another user's.
+            RequestRefused: the rater refused the question, for example because the event id is another user's.
             HushstreamError: an impossible argument, or the log refused the record.
         """
         for name, text in (("event_id", event_id), ("user", user)):
@@ -171,21 +172,21 @@ class RatingClient:
         answer = self._waiting[asked] = asyncio.get_running_loop().create_future()
         try:
             offset = await self._log.append("ratings", asked[0], codec.encode("RatingQuery", fields, self._generation))
-            passed = self._passed_over(asked[0])
-            early = passed.early(event_id, offset)
+            unanswered = self._unanswered(asked[0])
+            early = unanswered.early_answer(event_id, offset)
             if early is not None:
                 return early
-            if not answer.done() and passed.sent(event_id, offset):
+            if not answer.done() and unanswered.sent(event_id, offset):
                 raise _refused()
             return await asyncio.wait_for(answer, timeout)
         except TimeoutError:
             raise PredictionTimeout(f"predict: expected an answer within {timeout} s, got none") from None
         finally:
             self._waiting.pop(asked, None)
-            self._passed_over(asked[0]).settled(event_id)
+            self._unanswered(asked[0]).forget(event_id)
 
-    def _passed_over(self, home: int) -> PassedOver[Predicted]:
-        return self._passed.setdefault(home, PassedOver("ratings"))
+    def _unanswered(self, home: int) -> UnansweredQuestions[Predicted]:
+        return self._unanswered_by_home.setdefault(home, UnansweredQuestions("ratings"))
 
     def _home(self, user: str) -> int:
         return partition_of(user, self._log.partitions())
@@ -195,16 +196,16 @@ class RatingClient:
         for fields in reader.read(offset, value):
             counts = np.frombuffer(fields["counts"], "<i4")
             parts = np.split(np.frombuffer(fields["values"], "<f8"), np.cumsum(counts)[:-1])
-            passed = self._passed_over(partition)
+            unanswered = self._unanswered(partition)
             for event_id, values in zip(fields["event_ids"], parts, strict=False):
                 answer = self._waiting.get((partition, event_id))
                 if answer is None or answer.done():
                     continue
                 found = Predicted(event_id, values, fields["model_version"])
-                if passed.takes(event_id, fields["head"], found):
+                if unanswered.is_answer(event_id, fields["head"], found):
                     answer.set_result(found)
-            passed.covered(fields["head"])
-            for event_id in passed.refused():
+            unanswered.passed(fields["head"])
+            for event_id in unanswered.take_refused():
                 answer = self._waiting.get((partition, event_id))
                 if answer is not None and not answer.done():
                     answer.set_exception(_refused())
@@ -226,13 +227,13 @@ def connect_ratings(
 
     Args:
         bootstrap: ``host:port`` of one or more brokers, separated by commas.
-        deployment: its folder (the configuration alone is read, which is public), or its configuration.
+        deployment: its folder (only the configuration is read, and it is public), or its configuration.
         prefix: what its topic names begin with; by default the deployment's name and a dot.
         security: SASL and TLS.
-        schema_generation: in which records are written (`hushstream.schemas.catalogue`).
+        schema_generation: the schema generation in which records are written (`hushstream.schemas.catalogue`).
 
     Raises:
-        HushstreamError: the folder is of a system that takes no ratings.
+        HushstreamError: the folder's system takes no ratings.
     """
     digest = None
     if isinstance(deployment, Path):

@@ -1,6 +1,6 @@
-"""The client of a PDOL deployment: a record goes out, its prediction comes back, its label follows.
+"""The client of a PDOL deployment: sends a record, receives its prediction, and sends its label.
 
-Records are put on the lattice here, in the application: what breaks a bound is refused with a reason, and never sent.
+It puts records on the lattice in the application: a record that breaks a bound is refused with a reason, and not sent.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hushstream.systems.pdol.algorithm.rows import Rows
 from hushstream.systems.pdol.requests import RecordRules
 
 PREDICTIONS = Conversation("records", (), "predictions")
-"""What an application writes and reads of a PDOL deployment."""
+"""The topics that an application writes to and reads from in a PDOL deployment."""
 
 _WHY = {
     Refusal.NOT_FINITE: "finite values",
@@ -42,7 +42,7 @@ _WHY = {
 
 
 class RecordClient:
-    """Ask for predictions and tell labels. One instance serves many nodes concurrently.
+    """Asks for predictions and sends labels. One instance serves many nodes concurrently.
 
     Use as an async context manager; `connect_records` makes one on a Kafka.
     """
@@ -59,11 +59,11 @@ class RecordClient:
         """Work over a log.
 
         Args:
-            log: where records go, and predictions come from.
+            log: the log to write records to and to read predictions from.
             nodes: of the deployment.
             dimension: of its records.
             features: that it declares, if any.
-            schema_generation: in which records are written (`hushstream.schemas.catalogue`).
+            schema_generation: the schema generation in which records are written (`hushstream.schemas.catalogue`).
 
         Raises:
             HushstreamError: this release does not know the schema generation.
@@ -100,12 +100,12 @@ class RecordClient:
 
         Args:
             event_id: names the record (1 to 128 bytes of UTF-8); the same id always gets the same answer.
-            user: whose record it is, by any name that stays the same.
-            node: where it came, from 0.
-            indices: which coordinates, each once. Where features are declared: their values by name, a name that is
-                absent or None being missing.
-            values: real numbers, with an L2 norm of at most 1 together; none beside values by name.
-            after_phase: wait for a model that was made when this phase had ended everywhere; -1 for none.
+            user: whose record it is; any name that stays the same.
+            node: number of the node that holds it, from 0.
+            indices: the coordinates that are not zero, each once. If features are declared: their values by name; a
+                value that is absent or None counts as missing.
+            values: real numbers with an L2 norm of at most 1; empty if ``indices`` has values by name.
+            after_phase: answer from a model that was made after this phase had ended everywhere; -1 for any model.
             timeout: seconds; None waits for ever.
 
         Raises:
@@ -141,7 +141,7 @@ class RecordClient:
     ) -> Prediction:
         """`predict` of a record that is on the lattice: one row, whose label is not sent.
 
-        If the log refuses the record, all who wait for it get the error; a repeated call sends it again.
+        If the log refuses the record, all calls that wait for it get the error; a repeated call sends it again.
         """
         self._require(event_id, user, node)
         fields = {
@@ -176,22 +176,23 @@ class RecordClient:
         after_phase: int = -1,
         timeout: float | None = 5.0,  # noqa: ASYNC109 - as in `Client.decide`
     ) -> list[Prediction | RefusedRecord]:
-        """`predict` for many records at once, which are sent as columnar records.
+        """`predict` for many records at once; they are sent in columnar records.
 
-        A record that is refused, here or by its node's worker, keeps no other from its answer.
+        If this client or a node's worker refuses one record, the others still get their answers.
 
         Args:
-            event_ids, users, nodes: one for each record, as of `predict`; records of a domain are taken in this order.
+            event_ids, users, nodes: one for each record, as in `predict`; the records of a domain are processed in this
+                order.
             rows: records on the lattice (`hushstream.systems.pdol.algorithm.edge.quantise` puts them there); their
                 labels are not sent.
-            after_phase, timeout: of all of them, as of `predict`.
+            after_phase, timeout: for all records together, as in `predict`.
 
         Returns:
             The outcomes, in the same order.
 
         Raises:
-            PredictionTimeout: not all came in time; asked again, each record gets the answer that it had.
-            HushstreamError: columns do not fit together, or the log refused the records.
+            PredictionTimeout: not all came in time. If the same call is repeated, each record gets the same answer.
+            HushstreamError: the arguments differ in length, or the log refused the records.
         """
         _require_texts("predict_many", event_ids, users)
         if not len(event_ids) == len(users) == len(nodes) == len(rows) == len(set(event_ids)):
@@ -226,7 +227,7 @@ class RecordClient:
         rows: Rows,
         after_phase: int,
     ) -> None:
-        """Write the records of these places, in columnar records."""
+        """Write the records at these places of the arguments, in columnar records."""
         for home, places in self._by_home([nodes[place] for place in asked.tolist()]):
             for part in parts(asked[places], rows.lengths):
                 value = self._batch(part, event_ids, users, nodes, rows.take(part), after_phase)
@@ -255,13 +256,13 @@ class RecordClient:
         )
 
     def _by_home(self, nodes: Sequence[int]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-        """Each home, and the places of its nodes, in order."""
+        """For each home partition, the places at which its nodes stand, in order."""
         homes = np.array([self._home(node) for node in nodes], dtype=np.int64)
         for home in np.unique(homes).tolist():
             yield home, np.flatnonzero(homes == home)
 
     async def label(self, event_id: str, user: str, node: int, label: int) -> None:
-        """Tell the label of a record that was predicted; returns when the log holds it.
+        """Send the label of a record that was predicted; returns when the log holds it.
 
         Raises:
             RequestRefused: it is neither 1 nor -1, or there is no such node.
@@ -277,10 +278,10 @@ class RecordClient:
         """`label` of many records at once, in columnar records; returns when the log holds them.
 
         Returns:
-            Those that were refused here, and not sent: all others were.
+            The labels that this client refused; all others were sent.
 
         Raises:
-            HushstreamError: lengths differ, a name is no text, or the log refused the records.
+            HushstreamError: the arguments differ in length, a name is not text, or the log refused the records.
         """
         _require_texts("label_many", event_ids, users)
         if not len(event_ids) == len(users) == len(nodes) == len(labels):
@@ -310,13 +311,13 @@ class RecordClient:
             await self._log.append("records", partition, value)
 
     async def join(self, node: int) -> None:
-        """A node takes part from here on (a public event); all do that have not left."""
+        """Let a node take part again from here on (a public event). At the start all nodes take part."""
         await self._membership(node, present=True)
 
     async def leave(self, node: int) -> None:
-        """A node takes part no longer, or not yet: its records are refused, and versions do not wait for it.
+        """Exclude a node from here on (a public event): its records are refused, and model versions do not wait for it.
 
-        What it has released stands in the model. Records of it that came before are counted as all others.
+        What it has released stays in the model. Records that it sent before count as all others.
         """
         await self._membership(node, present=False)
 
@@ -340,7 +341,7 @@ class RecordClient:
 
 
 def _require_texts(what: str, event_ids: Sequence[str], users: Sequence[str]) -> None:
-    """Refuse what is no text before anything is asked."""
+    """Refuse event ids and users that are not text, before anything is sent."""
     if not all(isinstance(text, str) for column in (event_ids, users) for text in column):
         raise HushstreamError(f"{what}: expected texts as event ids and users, got another type")
 
@@ -359,16 +360,16 @@ def connect_records(
 
     Args:
         bootstrap: ``host:port`` of one or more brokers, separated by commas.
-        deployment: the deployment's folder, which says the rest (its configuration alone is read, which is public);
-            or its name.
-        nodes: of the deployment, by name.
-        dimension: of its records, by name.
+        deployment: the deployment's folder (only the configuration is read, and it is public); or its name, and then
+            also ``nodes`` and ``dimension``.
+        nodes: of the deployment, if that is given by its name.
+        dimension: of its records, if the deployment is given by its name.
         prefix: what its topic names begin with; by default the deployment's name and a dot.
         security: SASL and TLS.
-        schema_generation: in which records are written (`hushstream.schemas.catalogue`).
+        schema_generation: the schema generation in which records are written (`hushstream.schemas.catalogue`).
 
     Raises:
-        HushstreamError: the folder is of a system that takes no records, or a name was given without its numbers.
+        HushstreamError: the folder's system takes no records, or a name was given without nodes and dimension.
     """
     name, digest, features = str(deployment), None, None
     if isinstance(deployment, Path):
@@ -383,14 +384,14 @@ def connect_records(
 
 
 BATCH_ROWS = 256
-"""Records in one columnar record."""
+"""Largest number of records in one columnar record."""
 
 _BATCH_FEATURES = 1 << 16
-"""Features in one columnar record: half a megabyte."""
+"""Largest number of features in one columnar record: half a megabyte."""
 
 
 def parts(places: NDArray[np.int64], lengths: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Records of one home as columnar records of bounded size."""
+    """Cut the records of one home partition into columnar records of bounded size."""
     low = features = 0
     for number, place in enumerate(places.tolist()):
         features += int(lengths[place])

@@ -1,13 +1,13 @@
-"""The way of a device's slots to the collector of a BGTplanner deployment, and of rounds and models back.
+"""Carries devices' slots to the collector of a BGTplanner deployment, and rounds and models back to devices.
 
-Ratings stay in a `RatingAgent`, on a device or in an application's process. This client is the transport beside it: it
-reads what is published, `rounds` and `models`, and appends slots that are finished and padded to `updates`, whose one
-partition is the collector's. It holds no key.
+Ratings stay in a `RatingAgent`, on a device or in an application's process. This client is only the transport: it reads
+the published topics `rounds` and `models`, and appends finished, padded slots to `updates`, whose only partition is the
+collector's. It holds no key.
 
-A slot is in clear, without a name. Whoever runs this client sees where a slot comes from, so it belongs to the users'
-side: a gateway of the application's, or the application itself. Whoever may write `updates` may also open and end
-rounds, as raters do (where slots are sealed, end them; the aggregator's signature opens them): give that right
-(``--principals devices=...``) to a gateway, never to devices.
+A slot is in clear, without a user's name. Whoever runs this client sees where a slot comes from, so run it on the
+users' side: in a gateway of the application, or in the application itself. Whoever may write `updates` may also open
+and end rounds, as raters do. (Where slots are sealed, only end them: the aggregator's signature opens them.) So give
+that right (``--principals devices=...``) to a gateway, never to devices.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ _WHY = {
 
 
 class RoundOver(HushstreamError):
-    """A slot of a round that is not open: it would count for nothing."""
+    """The slot's round is not open, so the collector would ignore the slot."""
 
 
 class SlotLog(Protocol):
-    """What the client needs of a log."""
+    """The operations that the client needs on a log."""
 
     async def start(self, on_record: Callable[[str, InputRecord], None]) -> None:
-        """Deliver what `models` and `rounds` hold, where devices make slots `statements` too, in log order of each.
+        """Deliver all records of `models`, `rounds` and, if devices make slots, `statements`, in log order of each.
 
-        Then return, and go on with what comes.
+        Returns when all present records are delivered, and then goes on with new ones.
         """
 
     async def append(self, topic: str, partition: int, value: bytes) -> int:
@@ -70,7 +70,7 @@ class SlotLog(Protocol):
 
 
 class SlotClient:
-    """Read rounds and models, and hand in slots. One instance serves many devices concurrently.
+    """Reads rounds and models, and hands in slots. One instance serves many devices concurrently.
 
     Use as an async context manager; `connect_slots` makes one on a Kafka.
     """
@@ -79,9 +79,9 @@ class SlotClient:
         """Work over a log.
 
         Args:
-            log: where slots go, and rounds and models come from.
+            log: the log to write slots to and to read rounds and models from.
             system: the deployment.
-            schema_generation: in which records are written (`hushstream.schemas.catalogue`).
+            schema_generation: the schema generation in which records are written (`hushstream.schemas.catalogue`).
 
         Raises:
             HushstreamError: this release does not know the schema generation.
@@ -92,9 +92,9 @@ class SlotClient:
         self._received = Received(system)
         self._opened: set[int] = set()
         self._signed: dict[int, bytes] = {}
-        """What opens a round where devices make slots."""
+        """By round: the aggregator's signed statement that opens it, if devices make slots."""
         self._unsigned: dict[int, BadModel] = {}
-        """Why a record that says it does, does not."""
+        """By round: why a record that claims to open it does not count."""
         self._news = asyncio.Event()
         self._failed: HushstreamError | None = None
 
@@ -102,7 +102,7 @@ class SlotClient:
         """Read all that is published so far.
 
         Raises:
-            HushstreamError: it is another deployment's, or of a later release.
+            HushstreamError: the log is another deployment's, or of a later release.
         """
         await self._log.start(self._on_record)
         try:
@@ -120,12 +120,12 @@ class SlotClient:
 
     @property
     def config(self) -> BgtConfig:
-        """What a user agrees to."""
+        """The configuration, to which a user agrees."""
         return self._system.config
 
     @property
     def digest(self) -> bytes:
-        """Of configuration and features; slots name it."""
+        """Digest of configuration and features; each slot carries it."""
         return self._system.digest
 
     @property
@@ -135,11 +135,11 @@ class SlotClient:
 
     @property
     def model(self) -> Model:
-        """The newest one that is published; of zeros before the first."""
+        """The newest published model; all zeros before the first."""
         return self._received.model
 
     async def rounds(self) -> AsyncIterator[Round]:
-        """The round that is open, then each that is opened; ends once no more will be asked for and its model is here.
+        """Yield the open round, then each round that opens; ends when the last round's model has come.
 
         Raises:
             HushstreamError: see `__aenter__`.
@@ -176,16 +176,18 @@ class SlotClient:
         self._require_taken(sent, asked)
         opening = self._received.opening(sent.round)
         if opening is not None and sent.round not in self._opened:
-            # No slot can come before its round: whoever comes first puts it there, and the others agree.
+            # Write the round before its first slot. Other clients may write it too: the collector ignores an equal
+            # record.
             await self._log.append(*_COLLECTOR, opening)
             self._opened.add(sent.round)
         await self._log.append(*_COLLECTOR, codec.encode("RatingSlot", sent.fields(), self._generation))
 
     async def end_round(self, number: int) -> None:
-        """End a round where there are no raters: what its slots hold is released, and no later one counts.
+        """End a round in a deployment without raters: the sums of its slots are released, and no later slot counts.
 
-        It is the application's to call, after so many slots or days: when a round ends is public, and no content may
-        decide it. It waits for the round as the aggregator has signed it, under the keys of this deployment's folder.
+        The application calls this after a number of slots or days. When a round ends is public, so no content may
+        decide it. The call waits for the round as the aggregator has signed it, under the keys of this deployment's
+        folder.
 
         Raises:
             RoundOver: it is not open.
@@ -203,7 +205,7 @@ class SlotClient:
                 raise BgtError(f"round {number}: expected what the aggregator signed, got {self._unsigned[number]}")
             await self._next_news()
         if number:
-            # No slot may have come.
+            # Write the round first: perhaps no slot has come, and then the collector does not know it yet.
             await self._log.append(*_COLLECTOR, self._signed[number])
         end = {"phase": number, "origin": 0, "config_digest": self._system.digest, "after_click": -1}
         await self._log.append(*_COLLECTOR, codec.encode("Seal", end, self._generation))
@@ -228,7 +230,7 @@ class SlotClient:
         try:
             self._fold_record(topic, record)
         except HushstreamError as error:
-            self._failed = error  # raised to whoever waits, or sends
+            self._failed = error  # raised in every later or waiting call
         news, self._news = self._news, asyncio.Event()
         news.set()
 
@@ -237,7 +239,7 @@ class SlotClient:
             try:
                 self._received.read_round(record)
             except (CodecError, BgtError):
-                return  # no round of this deployment: raters write it to their dead letters
+                return  # not a round of this deployment: raters write it to their dead letters
         elif topic == STATEMENTS:
             self._read_signed(record)
         else:
@@ -252,7 +254,7 @@ class SlotClient:
         except CodecError:
             return
         except BadModel as error:
-            self._unsigned[fields["version"]] = error  # Devices and gateways pass it over, too.
+            self._unsigned[fields["version"]] = error  # Devices and gateways skip it, too.
             return
         if asked is not None:
             self._signed[asked.number] = codec.encode(STATEMENT_RECORD, fields, self._generation)
@@ -273,10 +275,10 @@ def connect_slots(
         deployment: its folder; configuration and public features are read, and no key.
         prefix: what its topic names begin with; by default the deployment's name and a dot.
         security: SASL and TLS.
-        schema_generation: in which records are written (`hushstream.schemas.catalogue`).
+        schema_generation: the schema generation in which records are written (`hushstream.schemas.catalogue`).
 
     Raises:
-        HushstreamError: the folder is of a system that takes no ratings.
+        HushstreamError: the folder's system takes no ratings.
     """
     system = load(deployment)
     if _COLLECTOR[0] not in system.devices:

@@ -1,5 +1,5 @@
-"""What a client concludes about the learners of a partition from their journal: whether they work, and what they
-passed over without an answer."""
+"""What a client concludes from a partition's journal: whether a learner answers there, and which questions it has
+refused."""
 
 from __future__ import annotations
 
@@ -10,39 +10,39 @@ from typing import Generic, TypeVar, cast
 from hushstream.schemas.records import JournalHead
 
 SILENT_SECONDS = 1.0
-"""So long a question may lie without any record of the journal before nobody is taken to answer there."""
+"""If the journal has no new record for so long after a question, the client concludes that no learner answers there."""
 
 PROBE_SECONDS = 1.0
-"""While nobody answers, one question in this number of seconds is sent; its answer, like any other, closes the
-circuit."""
+"""While no learner answers, the client sends one question in this number of seconds as a probe; its answer, like any
+other, closes the circuit."""
 
 
 class Circuit:
-    """Whether anybody answers on a partition: open while questions lie there and its journal does not grow.
+    """The circuit breaker of a partition: open while questions wait there and its journal does not grow.
 
-    Any record of the journal that counts closes it, also an answer to somebody else.
+    Any record on the journal's chain closes it, also an answer to somebody else.
     """
 
     def __init__(self) -> None:
-        """Closed: nothing was asked."""
+        """Begin closed: nothing was asked."""
         self._asked_at: float | None = None
         self._probe_at = 0.0
 
     def on_request(self, now: float) -> None:
-        """A question goes out, at a time in seconds on a clock that only goes forward."""
+        """Note that a question was sent, at a time in seconds on a monotonic clock."""
         if self._asked_at is None:
             self._asked_at = now
 
     def on_answer(self) -> None:
-        """The journal grew; or the log refused the question, which says nothing of learners."""
+        """Close: the journal grew, or the log refused the question, which says nothing about learners."""
         self._asked_at, self._probe_at = None, 0.0
 
     def is_open(self, now: float) -> bool:
-        """Whether the oldest question since the journal last grew has lain too long."""
+        """Whether the oldest question since the journal last grew has waited too long."""
         return self._asked_at is not None and now - self._asked_at >= SILENT_SECONDS
 
     def probes(self, now: float) -> bool:
-        """Whether a question is to be sent although it is open; then none is for a while."""
+        """Whether to send a question as a probe although the circuit is open; if so, none for `PROBE_SECONDS`."""
         if now < self._probe_at:
             return False
         self._probe_at = now + PROBE_SECONDS
@@ -53,27 +53,27 @@ A = TypeVar("A")
 
 
 class Awaited(Generic[A]):
-    """What several callers wait for, each as long as it likes; when one goes away the others wait on.
+    """A result that several callers wait for, each with its own timeout; one that gives up does not disturb the others.
 
-    For one caller it costs a third of `asyncio.wait` for a future.
+    For one caller it takes a third of the time of `asyncio.wait` for a future.
     """
 
     __slots__ = ("_error", "_given", "_waiting", "done")
 
     def __init__(self) -> None:
-        """Nothing has come."""
+        """Begin without a result."""
         self._given: A | None = None
         self._error: BaseException | None = None
         self._waiting: list[asyncio.Future[None]] = []
         self.done = False
-        """Whether it has come, or never will."""
+        """Whether the result or an error has come."""
 
     def give(self, answer: A) -> None:
-        """It has come; what comes later changes nothing."""
+        """Set the result; a later result or error changes nothing."""
         self._end(answer, None)
 
     def fail(self, error: BaseException) -> None:
-        """It will not come."""
+        """Set the error that all callers get; a later result or error changes nothing."""
         self._end(None, error)
 
     def _end(self, given: A | None, error: BaseException | None) -> None:
@@ -84,7 +84,7 @@ class Awaited(Generic[A]):
             _wake(waiting)
 
     def result(self) -> A:
-        """What has come.
+        """The result.
 
         Raises:
             TimeoutError: nothing has, so far.
@@ -97,7 +97,7 @@ class Awaited(Generic[A]):
         return cast(A, self._given)
 
     async def within(self, seconds: float | None) -> A:
-        """Wait for it, at most a number of seconds; raises as `result`."""
+        """Wait for the result, at most a number of seconds; raises as `result`."""
         if not self.done:
             loop = asyncio.get_running_loop()
             waiting: asyncio.Future[None] = loop.create_future()
@@ -117,25 +117,26 @@ def _wake(waiting: asyncio.Future[None]) -> None:
         waiting.set_result(None)
 
 
-class PassedOver(Generic[A]):
-    """Questions of one partition: which answers are to them, and which the journal has gone past and so refused.
+class UnansweredQuestions(Generic[A]):
+    """Questions of one partition without an answer: which answers belong to them, and which the learner has refused.
 
-    A record of the journal covers a range of the input without a hole, and answers all in it that is answered at all.
-    So an answer under the name of a question is to another one of that name where its record does not cover the
-    question: to one that another process has asked, for this user or, against the rule, for another.
+    A record of the journal covers a range of the input without a hole, and holds all answers to questions in this
+    range. So if a covering record has no answer to a question, its learner refused the question. If a record does not
+    cover a question and has an answer with the question's event id, that answer belongs to another question with this
+    id: one of another process, for the same user or, against the rule, for another.
     """
 
     def __init__(self, topic: str) -> None:
-        """Of questions on this topic."""
+        """Begin without questions; they are on this topic."""
         self._topic = topic
         self._low = self._high = -1
         self._offsets: OrderedDict[str, int] = OrderedDict()
         self._early: dict[str, list[tuple[JournalHead, A]]] = {}
 
-    def takes(self, event_id: str, head: JournalHead, answer: A) -> bool:
-        """Whether the answer is to the question of this name that waits here.
+    def is_answer(self, event_id: str, head: JournalHead, answer: A) -> bool:
+        """Whether an answer with the event id of a question that waits here belongs to that question.
 
-        An answer that comes before the log has said where the question is waits for `early`.
+        If the log has not told the question's offset yet, the answer is kept for `early_answer`.
         """
         offset = self._offsets.get(event_id)
         if offset is None:
@@ -143,8 +144,8 @@ class PassedOver(Generic[A]):
             return False
         return self._covers(head, offset)
 
-    def early(self, event_id: str, offset: int) -> A | None:
-        """The answer that came before the log said that the question is at this offset, if one did; before `sent`."""
+    def early_answer(self, event_id: str, offset: int) -> A | None:
+        """Take the answer that came before the question's offset was known, if one did. Call it before `sent`."""
         kept = self._early.pop(event_id, ())
         return next((answer for head, answer in kept if self._covers(head, offset)), None)
 
@@ -152,26 +153,26 @@ class PassedOver(Generic[A]):
         return any(part["topic"] == self._topic and part["low"] <= offset < part["high"] for part in head["inputs"])
 
     def sent(self, event_id: str, offset: int) -> bool:
-        """Note where a question is that has no answer yet; whether the journal is past it already."""
+        """Note the offset of a question without an answer; returns whether the journal has passed it already."""
         if self._low <= offset < self._high:
             return True
         self._offsets[event_id] = offset
         return False
 
-    def settled(self, event_id: str) -> None:
-        """A question was answered, or is given up."""
+    def forget(self, event_id: str) -> None:
+        """Forget a question that was answered or given up."""
         self._offsets.pop(event_id, None)
         self._early.pop(event_id, None)
 
-    def covered(self, head: JournalHead) -> None:
-        """Take in the range that a counted record covers, behind the answers that it holds."""
+    def passed(self, head: JournalHead) -> None:
+        """Note the input range that a record on the chain covers; call it after the answers of the record were read."""
         for part in head["inputs"]:
             if part["topic"] == self._topic:
                 self._low = self._low if part["low"] == self._high else part["low"]
                 self._high = part["high"]
 
-    def refused(self) -> list[str]:
-        """Take the questions that have been passed over."""
+    def take_refused(self) -> list[str]:
+        """Remove and return the questions that the journal has passed without an answer."""
         found = []
         while self._offsets:
             event_id, offset = next(iter(self._offsets.items()))

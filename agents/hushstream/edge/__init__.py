@@ -6,9 +6,8 @@
     driver.reward("visit-1", choice.arm, 1.0)
     driver.sync()
 
-`sync`, `flush` and `close` write the state, which is one driver's at a time. It needs numpy and cryptography, and
-nothing else.
-``deploy/docs/reference/edge-transport.md`` has what leaves a device.
+`sync`, `flush` and `close` write the device's state. Only one driver at a time may have a state open. The package needs
+only numpy and cryptography. ``deploy/docs/reference/edge-transport.md`` lists all that leaves a device.
 """
 
 from hushstream.edge.driver import DeviceDriver

@@ -1,4 +1,4 @@
-"""Drives a `Device` of P2B; see `hushstream.edge.driving` for when its state is written."""
+"""Drives a `Device` of P2B; `hushstream.edge.driving` says when its state is written."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hushstream.systems.p2b.edge.terms import Choice
 
 
 class DeviceDriver(Driver[Device]):
-    """One user's device, on one machine. One at a time on a state; not thread-safe."""
+    """One user's device, on one machine; the only open driver of its state, and not thread-safe."""
 
     _agreement, _device = Agreement, Device
 
     @property
     def agreement(self) -> Agreement:
-        """What the application shipped."""
+        """The agreement that the application shipped."""
         return self.device.agreement
 
     def decide(self, event_id: str, values: Mapping[str, Any], eligible: Any = None) -> Choice:
@@ -35,7 +35,7 @@ class DeviceDriver(Driver[Device]):
         return self.device.reward(event_id, item, reward, self._now_ms())
 
     def _again(self, report_id: bytes, time_ms: int | None) -> bool:
-        """Sealed once more for the gateway's time: the clock here is off."""
+        """Seal the slot once more for the gateway's time, because this machine's clock is wrong."""
         if time_ms is None or report_id in self._sealed_again:
             return False
         self._sealed_again.add(report_id)

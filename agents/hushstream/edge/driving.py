@@ -1,7 +1,8 @@
-"""Drives a device of any system: its state lies in a file, written before a slot leaves; its clock is this machine's.
+"""Drives a device of any system: keeps its state in a file, sends its slots, and fetches models.
 
-What was asked of a device and learned by it is written by `sync` before anything leaves, by `flush`, by `close`, and
-at the end of a ``with`` block; a crash before that forgets it, and never gives a second slot.
+The device's clock is this machine's. `sync` writes the state before a slot leaves; `flush`, `close` and the end of a
+``with`` block write it too. A crash before that loses the newest decisions and feedback, but never makes a device send
+a second slot.
 """
 
 from __future__ import annotations
@@ -23,61 +24,62 @@ from hushstream.engine.devices.kept import Drawn, Outgoing
 from hushstream.privacy.key_files import sync_folder
 
 FIRST_WAIT_MS, LONGEST_WAIT_MS = 1_000, 600_000
-"""Between two attempts to send the same: doubled each time, and multiplied by a number drawn from 0.5 to 1.5."""
+"""The wait between two attempts to send the same: doubled each time, and multiplied by a random number from 0.5 to
+1.5."""
 
 _OK, _NO_CONTENT = 200, 204
 
 _FAULTS = frozenset({"bad-slot", "identifying-header", "body-too-large", "unsupported-media-type"})
-"""Codes of problems that come again if the same slot is sent again."""
+"""Codes of problems that the gateway would answer again if the same slot was sent again."""
 
 
-class Kept(Protocol):
-    """What a driver does with a device."""
+class DrivenDevice(Protocol):
+    """A device, as a driver uses it."""
 
     @classmethod
     def begun(cls, agreement: Any, draw: Drawn) -> Self:
-        """One that begins under an agreement."""
+        """A new device under an agreement."""
 
     @classmethod
     def load(cls, agreement: Any, dumped: bytes, draw: Drawn) -> Self:
-        """That of a state; raises `BadAgreement` where that is of another agreement."""
+        """The device of a dumped state; raises `BadAgreement` if the state belongs to another agreement."""
 
     @classmethod
     def agreed_anew(cls, agreement: Any, dumped: bytes, draw: Drawn) -> Self:
-        """That of a state, gone over to another agreement."""
+        """The device of a dumped state, which changes to another agreement; raises `WeakerAgreement`."""
 
     @property
     def tag(self) -> str | None:
-        """Of the newest model that was taken."""
+        """The entity tag of the newest model that the device has taken; None before the first."""
 
     def take(self, body: bytes, now_ms: int) -> object:
-        """Take a model; raises `BadModel`."""
+        """Take a model as the gateway answers it; raises `BadModel` if the device must not take it."""
 
     def outgoing(self, now_ms: int) -> list[Outgoing]:
         """The slots that may leave by now."""
 
     def handed_in(self, report_id: bytes) -> None:
-        """The log holds a slot."""
+        """Note that the log holds a slot."""
 
     def dump(self) -> bytes:
-        """The whole state."""
+        """The whole state, to be given to `load`."""
 
 
-DeviceT = TypeVar("DeviceT", bound=Kept)
+DeviceT = TypeVar("DeviceT", bound=DrivenDevice)
 
 
-class Agrees(Protocol):
+class AgreementClass(Protocol):
     """The class of a device's agreements."""
 
     @classmethod
     def read(cls, content: bytes) -> Any:
-        """An agreement as it is shipped; raises `BadAgreement`."""
+        """Parse an agreement as it is shipped; raises `BadAgreement`."""
 
 
 class Driver(Generic[DeviceT]):
-    """One user's device of any system, on one machine. One at a time on a state; not thread-safe."""
+    """One user's device of any system, on one machine; the only open driver of its state, and not thread-safe."""
 
-    _agreement: type[Agrees]
+    _agreement: type[AgreementClass]
     _device: type[DeviceT]
     device: DeviceT
 
@@ -90,13 +92,13 @@ class Driver(Generic[DeviceT]):
         agree_anew: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Go on with the state, or begin where there is none.
+        """Continue from the state; without one, begin a new device.
 
         Args:
             agreement: the file that the application ships.
-            state: where the device's state is kept, readable by its owner alone. It holds the user's key.
+            state: the file of the device's state, readable by its owner only. It holds the user's key.
             gateway: its URL, or a transport to it.
-            agree_anew: whether to go over to another agreement than the state's, which must promise no less.
+            agree_anew: whether the device may change to an agreement that is not the state's; it must promise no less.
             clock: seconds since 1970.
 
         Raises:
@@ -105,13 +107,14 @@ class Driver(Generic[DeviceT]):
             DeviceError: another driver works on the state; or it is damaged. Begin anew only if its user may be counted
                 once more.
         """
-        # A link has the lock of what it names, and a process that goes to another folder keeps its state where it is.
+        # Resolved: a link to a state must share its lock, and a process that changes its folder must keep its state's
+        # path.
         self._path, self._clock = Path(state).resolve(), clock
         self._transport = gateway if isinstance(gateway, Transport) else Transport(gateway)
         self._waits: tuple[int, int] = (0, FIRST_WAIT_MS)
         self._asked_ms = 0
         self.faults: list[str] = []
-        """Codes of problems with slots that are kept and not sent again."""
+        """Codes of problems that the gateway has found with slots; these slots are kept, but not sent again."""
         self._stuck: set[bytes] = set()
         self._sealed_again: set[bytes] = set()
         self._ended = False
@@ -138,11 +141,11 @@ class Driver(Generic[DeviceT]):
         return device
 
     def _again(self, report_id: bytes, time_ms: int | None) -> bool:
-        """Whether a slot that was refused as of another period than the gateway's may be sent by a later `sync`."""
+        """Whether a later `sync` may send a slot again that the gateway refused because it names another period."""
         return True
 
     def flush(self) -> None:
-        """Write what was decided and learned; call it where a visit ends, or `sync`."""
+        """Write the state. Call this or `sync` when a visit ends."""
         self._write()
 
     def __enter__(self) -> Self:
@@ -152,7 +155,7 @@ class Driver(Generic[DeviceT]):
         self.close()
 
     def close(self) -> None:
-        """Write, and leave the state to another driver, as the end of a process does; it writes no more behind that."""
+        """Write the state and release its lock, so that another driver may open it; this one then writes no more."""
         if not self._lock.closed:
             with self._lock:
                 self.flush()
@@ -160,12 +163,12 @@ class Driver(Generic[DeviceT]):
     def sync(self) -> None:
         """Send the slots whose time has come, then fetch a newer model if there is one; call it now and then.
 
-        From the first request to the answer of the last nothing is written, and nothing computed that takes longer the
-        more a device holds: so the times of requests tell nothing of that. A slot that a new model asks for leaves by a
+        From the first request to the last answer this writes nothing, and computes nothing whose time depends on what
+        the device holds, so that the times of requests do not show it. A slot that a new model asks for is sent by a
         later call.
 
-        What the gateway does not answer, and what it refuses for now, is tried again by a later call. A model that must
-        not be taken is not, and the device goes on with the one that it has. The state is written first, in any case.
+        A later call tries again what the gateway did not answer, or refused for now. The device ignores a model that it
+        must not take, and keeps its own. In any case the state is written first.
         """
         now_ms = self._now_ms()
         waits = now_ms < self._waits[0]
@@ -181,11 +184,12 @@ class Driver(Generic[DeviceT]):
             if found is not None and found.status == _OK:
                 with contextlib.suppress(BadModel):
                     self.device.take(found.body, self._now_ms())
-                    # A slot that it asks for has its delay from now on, not from the next call.
+                    # Make the slot that the model asks for now: its random delay must begin here, not with the next
+                    # call.
                     self.device.outgoing(self._now_ms())
 
     def _asked(self, due: Iterable[Outgoing]) -> tuple[Answer | None, bool]:
-        """What the gateway answers for a model (None: nothing), and whether nothing has to be tried again."""
+        """Send slots and ask for a model; returns its answer (None: there was none), and whether all went well."""
         self._asked_ms = 0
         try:
             sent = [self._sent(one) for one in due]
@@ -212,11 +216,11 @@ class Driver(Generic[DeviceT]):
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)
 
-    # The state's file.
+    # The file of the state.
 
     @contextlib.contextmanager
     def _written(self) -> Iterator[None]:
-        """Write the state after what is done within: a slot leaves only after the state that has it is on disk."""
+        """Write the state at the end of the block, so that later calls send only slots whose state is on disk."""
         yield
         self._write()
 
@@ -238,7 +242,7 @@ _LOCKS = WeakSet[BinaryIO]()
 
 
 def _leave_to_parent() -> None:
-    """A fork has its parent's drivers, which go on with their states; here they are closed."""
+    """Close all drivers in a forked child, because those of the parent go on with the same states."""
     for file in _LOCKS:
         file.close()
 
@@ -248,10 +252,10 @@ if sys.platform != "win32":
 
 
 def _locked(path: Path) -> BinaryIO:
-    """A file that no other driver has open: two on one state would send a slot each, of one number and two contents.
+    """Lock a file: two drivers on one state would send two slots with the same number and different contents.
 
     Raises:
-        DeviceError: another one has it, in this process or another that lives.
+        DeviceError: another driver has locked it, in this or another running process.
     """
     file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb")
     try:
@@ -271,7 +275,7 @@ def _locked(path: Path) -> BinaryIO:
 
 
 def _code(answer: Answer) -> str:
-    """The code of a problem; empty where it is none."""
+    """The code of a problem document; empty for any other answer."""
     if not answer.headers.get("content-type", "").startswith("application/problem+json"):
         return ""
     try:

@@ -5,8 +5,8 @@
     driver.sync()
     driver.predict([7, 9])
 
-It takes part in each round that it learns of, also where it has no ratings: the slot is then null, of the same size as
-any other. The page on the devices' transport says what the time of sending may show.
+The device takes part in each round that it learns of. If it has no ratings, it sends a null slot of the same size as
+any other. ``deploy/docs/reference/edge-transport.md`` says what the time of sending may show.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hushstream.systems.bgt.slots import Float64
 
 
 class RatingDriver(Driver[RatingDevice]):
-    """One user's device, on one machine. One at a time on a state; not thread-safe."""
+    """One user's device, on one machine; the only open driver of its state, and not thread-safe."""
 
     _agreement, _device = Agreement, RatingDevice
 
@@ -29,7 +29,7 @@ class RatingDriver(Driver[RatingDevice]):
         self.device.rate(items, ratings)
 
     def forget(self, items: Iterable[int] | None = None) -> None:
-        """See `RatingDevice.forget`; written at once."""
+        """See `RatingDevice.forget`; the state is written at once, so that no crash brings the ratings back."""
         self.device.forget(items)
         self.flush()
 

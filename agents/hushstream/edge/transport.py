@@ -1,7 +1,7 @@
-"""HTTP as devices speak it: no cookie, no credentials, no id, and one connection for one request.
+"""HTTP as devices use it: no cookie, no credentials, no id, and a new connection for each request.
 
-`http.client` brings `ssl` and `email` with it, a tenth of a device's start; it is imported with the first request, as a
-device decides before it speaks.
+`http.client` imports `ssl` and `email`, which takes a tenth of a device's start. So it is imported with the first
+request: a device makes its first decisions before it sends anything.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ MOST_ANSWER_BYTES = 16 * 1024 * 1024
 
 
 class Unreachable(HushstreamError):
-    """The gateway did not answer; what was sent may have arrived."""
+    """The gateway did not answer; the request may have arrived all the same."""
 
 
 class Answer(NamedTuple):
-    """What came back.
+    """The gateway's answer.
 
     Attributes:
         status: of HTTP.
@@ -37,7 +37,7 @@ class Answer(NamedTuple):
 
     @property
     def time_ms(self) -> int | None:
-        """The gateway's clock, as its header `Date` has it."""
+        """The gateway's clock from the header `Date`, in milliseconds since 1970; None if it is missing or invalid."""
         from email.utils import parsedate_to_datetime
 
         try:
@@ -47,7 +47,7 @@ class Answer(NamedTuple):
 
     @property
     def retry_ms(self) -> int:
-        """How long to wait at least before the same is sent again."""
+        """The shortest wait before the same request, from the header `Retry-After`; 0 without one."""
         text = self.headers.get("retry-after", "")
         return 1000 * int(text) if text.isascii() and text.isdigit() and len(text) < 7 else 0
 
@@ -60,11 +60,11 @@ class Transport:
 
         Args:
             gateway: its URL, for instance https://devices.shop.example.
-            timeout_seconds: how long an answer is waited for.
-            context: how it speaks TLS; by default as this machine trusts certificates.
+            timeout_seconds: how long to wait for an answer.
+            context: the settings of TLS; by default with the authorities that this machine trusts.
 
         Raises:
-            HushstreamError: no URL, or one of plain HTTP to another machine.
+            HushstreamError: it is not a URL, or one of plain HTTP to another machine.
         """
         parts = urlsplit(gateway)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
@@ -78,7 +78,7 @@ class Transport:
         """Hand in a slot.
 
         Raises:
-            Unreachable: see there.
+            Unreachable: the gateway did not answer.
         """
         return self._ask("POST", "/v1/slots", {"Content-Type": "application/octet-stream"}, body)
 
@@ -86,7 +86,7 @@ class Transport:
         """Ask for the newest model, unless it is the one with this tag.
 
         Raises:
-            Unreachable: see there.
+            Unreachable: the gateway did not answer.
         """
         return self._ask("GET", "/v1/model", {} if tag is None else {"If-None-Match": tag}, None)
 

@@ -1,1 +1,1 @@
-"""The deployment over HTTP: what `hushstream.client` does, for applications in any language."""
+"""Offers a deployment over HTTP: what `hushstream.client` does, for applications in any language."""

@@ -16,7 +16,7 @@ SILENT_SECONDS = 5.0
 
 
 class BoundedLog:
-    """Wraps an `EventLog`. While no broker answers, records outlive the client's timeouts; this limits their number."""
+    """Wraps an `EventLog` and limits its unacknowledged records, which pile up while no broker answers."""
 
     def __init__(self, log: EventLog, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         """Allow ``most`` records to wait for their acknowledgement."""
@@ -32,7 +32,7 @@ class BoundedLog:
 
     @property
     def answers(self) -> bool:
-        """Whether records are acknowledged in time."""
+        """Whether the log answers: no record has waited too long for its acknowledgement."""
         oldest = next(iter(self._sending.values()), None)
         return oldest is None or self._clock() - oldest < SILENT_SECONDS
 

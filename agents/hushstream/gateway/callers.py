@@ -1,4 +1,5 @@
-"""Identifies callers by a bearer token or a certificate; without either, everybody on this machine is one caller."""
+"""Identifies callers by a bearer token or a certificate. If neither is configured, everybody on this machine is one
+caller."""
 
 from __future__ import annotations
 
@@ -154,7 +155,7 @@ def server_context(settings: GatewaySettings) -> ssl.SSLContext | None:
         if settings.client_ca_file is not None:
             context.load_verify_locations(settings.client_ca_file)
             context.verify_mode = ssl.CERT_REQUIRED
-    except OSError as error:  # of which ssl.SSLError is one
+    except OSError as error:  # ssl.SSLError is an OSError
         reason = error.reason if isinstance(error, ssl.SSLError) else error.strerror
         raise ConfigurationError(
             f"certificate_file, key_file, client_ca_file: expected PEM that fits together, got "

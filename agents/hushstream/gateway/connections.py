@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 class Connection(web.RequestHandler):
-    """A connection of aiohttp, with the limits of the module, and with a limit for the number of connections."""
+    """A connection of aiohttp that obeys the `Limits` of its server."""
 
     __slots__ = ("_limits", "_unread")
 
@@ -27,7 +27,8 @@ class Connection(web.RequestHandler):
         """See `asyncio.Protocol`."""
         super().connection_made(transport)
         if self._limits.open >= self._limits.most:
-            # Close it before reading anything: a flood of connections then costs one file descriptor each, briefly.
+            # Close it before reading anything: each connection of a flood then takes only a file descriptor, for a
+            # moment.
             self.force_close()
         self._limits.open += 1
 

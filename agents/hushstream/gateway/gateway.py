@@ -1,4 +1,4 @@
-"""The gateway of applications: it takes over HTTP the requests and feedback that the client sends over Kafka."""
+"""The gateway of applications: it accepts requests and feedback over HTTP, and sends them over Kafka by the client."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from hushstream.gateway.personalizer.protocol import PersonalizerCalls
 from hushstream.gateway.server import GatewayServer
 
 LINGER_SECONDS = 0.005
-"""How long a record waits for others. At 500 requests/s gateway, learner and broker use 30 % less CPU time than at
-.002 s, because each handles fewer, larger batches; answers come no later."""
+"""How long a record waits for others. At 500 requests/s, gateway, learner and broker use 30 % less CPU time than at
+0.002 s, because each handles fewer, larger batches; answers come no later."""
 
 
 @dataclass(slots=True, kw_only=True)

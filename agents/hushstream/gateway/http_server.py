@@ -26,14 +26,14 @@ HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Se
 """The headers of every answer."""
 JSON = "application/json"
 _CLOSED = 10_000
-"""After this many closed connections all memory is collected: a connection that was open for long leaves a cycle."""
+"""After this many closed connections the garbage collector runs: a connection that was open for long leaves a cycle."""
 
 Look = Callable[[web.BaseRequest], web.Response]
 """Answers a GET."""
 
 
 class GoneAway(ConnectionError):
-    """The caller has closed the connection within the body, so nobody is left to answer."""
+    """The caller closed the connection before the body was complete, so nobody is left to answer."""
 
 
 class Called(Protocol):
@@ -189,7 +189,7 @@ class HttpServer(ABC, Generic[C]):
             if request.headers.get("Expect", "").lower() == "100-continue":
                 await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
                 request.writer.output_size = 0
-            if request.content.is_eof():  # the whole body is here, so there is no need to wait
+            if request.content.is_eof():  # The whole body is here, so there is no need to wait.
                 body = request.content.read_nowait()
                 if len(body) > self._body_bytes:
                     raise Problem("body-too-large", close=True)
@@ -244,7 +244,7 @@ class HttpServer(ABC, Generic[C]):
             response.headers["Access-Control-Allow-Origin"] = origin
             response.headers["Access-Control-Expose-Headers"] = self._cross_origin.reads
 
-    # Paths that are read with GET.
+    # Paths with GET.
 
     def _ready(self, request: web.BaseRequest) -> web.Response:
         if self._stopping:

@@ -30,7 +30,8 @@ _log = logging.getLogger(__name__)
 
 MEASURE_SECONDS = 1.0
 STOP_SECONDS = 5.0
-"""How long a log may take to close. Every record that was confirmed to a caller is acknowledged before that."""
+"""How long a log may take to close. No confirmed record is lost: a caller gets its answer only after the
+acknowledgement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +178,7 @@ def run_gateway(make: Callable[[], ListeningGateway]) -> int:
         The exit code: 0 after a clean end, 1 with a one-line reason on standard error otherwise.
     """
     for library in ("aiokafka", "kafka"):
-        # Below warnings these libraries log whole records, with users.
+        # Only warnings: at lower levels these libraries log whole records, which name users.
         logging.getLogger(library).setLevel(logging.WARNING)
     with contextlib.suppress(ImportError):
         import uvloop

@@ -48,7 +48,7 @@ def document(served: Served) -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": f"hushstream: {served.title}", "version": VERSION, "license": {"name": "Apache-2.0"}},
-        "paths": {**paths, **looks()},
+        "paths": {**paths, **get_paths()},
         "components": {
             "schemas": components,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}, "certificate": {"type": "mutualTLS"}},
@@ -78,8 +78,8 @@ def _many(call: Call) -> dict[str, Any]:
     outcome = {"anyOf": [_reference(call.answered.__name__), _reference("Problem")]}
     return {
         "operationId": f"{call.name}_batch",
-        "summary": f"{call.summary}, of many at once",
-        "description": "Each request is answered on its own: by its answer, or by a problem with its code.",
+        "summary": f"{call.summary}: many requests at once",
+        "description": "Each request gets its own answer, or a problem with a code.",
         "requestBody": _body(_list_under("requests", _reference(call.asked.__name__), 1)),
         "responses": {
             "200": _answered("Outcomes, in the order of the requests", _list_under("answers", outcome, 1)),
@@ -88,8 +88,8 @@ def _many(call: Call) -> dict[str, Any]:
     }
 
 
-def looks(names: Collection[str] | None = None) -> dict[str, Any]:
-    """The paths that are read with GET: those with these names, or all if no names are given."""
+def get_paths(names: Collection[str] | None = None) -> dict[str, Any]:
+    """The paths with GET: those with these names, or all if no names are given."""
     either: dict[str, Any] = {"type": "object"}
     items = {
         "type": "object",
@@ -97,10 +97,10 @@ def looks(names: Collection[str] | None = None) -> dict[str, Any]:
         "properties": {"items": {"type": "array", "items": {"type": "object"}}},
     }
     found = {
-        "/v1/items": ("items", "What may be asked for", _answered("All of them", items), EVERY_CALL),
-        "/v1/schema": ("schema", "What this deployment takes", _answered("Shapes and bounds", either), EVERY_CALL),
+        "/v1/items": ("items", "The items that requests may name", _answered("All items", items), EVERY_CALL),
+        "/v1/schema": ("schema", "What this deployment accepts", _answered("Shapes and bounds", either), EVERY_CALL),
         "/openapi.json": ("openapi", "This document", _answered("OpenAPI 3.1", either), ()),
-        "/healthz": ("healthz", "Whether the process turns", _text("It does"), ()),
+        "/healthz": ("healthz", "Whether the process is alive", _text("It is"), ()),
         "/readyz": ("readyz", "Whether it answers requests", _text("It does"), ("stopping", "log-unavailable")),
         "/metrics": ("metrics", "Public metrics for Prometheus", _text("Text format"), EVERY_CALL),
     }
@@ -159,7 +159,7 @@ def problem_schema() -> dict[str, Any]:
     }
     return {
         "title": "Problem",
-        "description": "An error, as RFC 9457 has it.",
+        "description": "An error in the form of RFC 9457.",
         "type": "object",
         "required": ["type", "title", "status", "code", "detail"],
         "properties": {

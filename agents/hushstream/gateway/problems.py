@@ -45,7 +45,7 @@ class ProblemKind:
         status: the HTTP status.
         title: for people.
         meaning: what happened, and what the caller can do.
-        retry_seconds: when the same request may be tried again; None if a retry would give the same problem.
+        retry_seconds: how long to wait before the same request; None if a retry would give the same problem.
     """
 
     code: str
@@ -63,14 +63,14 @@ _TABLE = (
     ProblemKind(
         "invalid-request",
         400,
-        "The body is not what this call takes",
+        "The body does not fit this call",
         "`errors` names each place as a JSON pointer and what was expected there.",
     ),
     ProblemKind(
         "bad-slot",
         400,
         "The body is no slot of this deployment",
-        "A slot has one size and one format, which the agreement states. To send it again ends alike.",
+        "A slot has one size and one format, which the agreement states. The same slot would be refused again.",
     ),
     ProblemKind(
         "identifying-header",
@@ -84,8 +84,8 @@ _TABLE = (
     ProblemKind(
         "not-attested",
         403,
-        "The request lacks a good attestation",
-        "The header `Hushstream-Attestation` holds what the deployment's check asks for.",
+        "The request has no valid attestation",
+        "The header `Hushstream-Attestation` must hold what the deployment's check requires.",
     ),
     ProblemKind("no-model", 404, "There is no model yet", "Devices begin without one; the first release makes it.", 60),
     ProblemKind("not-found", 404, "There is no such call", "The OpenAPI document lists the calls of this deployment."),
@@ -93,8 +93,8 @@ _TABLE = (
         "unknown-event",
         404,
         "This gateway remembers no such event",
-        "It was decided by another gateway, or longer ago than feedback is waited for. Name `user` and `item` where "
-        "another gateway may have decided it.",
+        "Another gateway answered it, or the wait for its feedback is over. Name `user` and `item` if another gateway "
+        "may have answered it.",
     ),
     ProblemKind("method-not-allowed", 405, "The call takes another method", "The header `Allow` names it."),
     ProblemKind(
@@ -109,20 +109,20 @@ _TABLE = (
     ProblemKind(
         "feedback-conflict",
         409,
-        "Something else was told of this event",
-        "The first feedback of each kind stands; the same again is taken, another is not.",
+        "This event has different feedback",
+        "The first feedback of each kind counts. Equal feedback is accepted again, different feedback is refused.",
     ),
     ProblemKind(
         "not-logged",
         409,
         "The answer to this event is not in the log",
-        "It had `logged: false`, or none was given yet. Nothing is learned from it, so feedback on it is not taken.",
+        "It had `logged: false`, or there is none yet. Learners do not learn from it, so its feedback is refused.",
     ),
     ProblemKind(
         "other-configuration",
         409,
         "The slot is of another configuration",
-        "The deployment that it was made for is not here any more. `GET /v1/agreement` has the one that is.",
+        "The slot's deployment is not here any more. `GET /v1/agreement` has the agreement of the present one.",
     ),
     ProblemKind("body-too-large", 413, "The body is too large", "The gateway's settings limit it."),
     ProblemKind(
@@ -135,62 +135,62 @@ _TABLE = (
         "wrong-host",
         421,
         "The request names another host",
-        "A gateway without tokens answers under the names of this machine alone, so that no web site can reach it "
+        "A gateway without tokens answers only under the names of this machine, so that no web site can reach it "
         "through a browser.",
     ),
     ProblemKind(
         "stale-period",
         422,
-        "The slot names a report period that is over, or to come",
-        "The header `Date` has the time: seal the same content under the same id for its period.",
+        "The slot names a report period that is past or future",
+        "The header `Date` has the gateway's time: seal the same content again, under the same id, for its period.",
     ),
-    ProblemKind("bad-context", 422, "The deployment takes no such context", "`detail` says what it takes."),
+    ProblemKind("bad-context", 422, "The deployment does not accept this context", "`detail` says what it accepts."),
     ProblemKind(
         "baseline-missing",
         422,
         "The request names no baseline",
-        "The deployment is in the shadow (`mode: shadow`): say what you show yourself, or set `baseline` in the "
+        "The deployment is in shadow mode (`mode: shadow`): name your own choice as `baseline`, or set one in the "
         "gateway's settings.",
     ),
     ProblemKind("unknown-item", 422, "There is no such item", "`GET /v1/items` lists them."),
-    ProblemKind("bad-item", 422, "The deployment takes no such item", "`detail` says what it takes."),
+    ProblemKind("bad-item", 422, "The deployment does not accept this item", "`detail` says what it accepts."),
     ProblemKind(
         "catalogue-full",
         422,
         "There is no room for a new item",
-        "All rows have items (`items.capacity`). Retire one (`hushstream items retire`): its row is free later.",
+        "All rows have items (`items.capacity`). Retire one (`hushstream items retire`); its row becomes free later.",
     ),
     ProblemKind("unknown-user", 422, "The deployment has no such user", "Its users are those of a public graph."),
     ProblemKind("unknown-track", 422, "There is no such track", "`GET /v1/schema` lists them."),
-    ProblemKind("bad-reward", 422, "The deployment takes no such reward", "`detail` says what it takes."),
-    ProblemKind("bad-record", 422, "The deployment takes no such record", "`detail` says what it takes."),
-    ProblemKind("bad-ratings", 422, "The deployment takes no such ratings", "`detail` says what it takes."),
+    ProblemKind("bad-reward", 422, "The deployment does not accept this reward", "`detail` says what it accepts."),
+    ProblemKind("bad-record", 422, "The deployment does not accept this record", "`detail` says what it accepts."),
+    ProblemKind("bad-ratings", 422, "The deployment does not accept these ratings", "`detail` says what it accepts."),
     ProblemKind(
         "refused-by-learner",
         422,
         "The learner refused the request",
         "The dead letters of the edge zone say why: `hushstream dead-letters list edge`.",
     ),
-    ProblemKind("too-many-requests", 429, "The caller asks too often", "The gateway's settings limit the rate.", 1),
     ProblemKind(
-        "too-busy", 429, "The gateway has as much to do as it takes", "Nothing waits in a queue; try again.", 1
+        "too-many-requests", 429, "Too many requests of this caller", "The gateway's settings limit the rate.", 1
     ),
+    ProblemKind("too-busy", 429, "Too many requests are in progress", "No request waits in a queue; try again.", 1),
     ProblemKind("internal", 500, "The gateway failed", "The gateway's log names the kind of the error."),
     ProblemKind(
         "log-unavailable",
         503,
         "The log did not acknowledge it",
-        "The brokers are away or refuse the record. It may be in the log: ask again under the same event id.",
+        "No broker answers, or it refused the record. The record may be in the log: ask again under the same event id.",
         1,
     ),
     ProblemKind(
         "no-answer",
         503,
-        "Nobody answered in time",
+        "No worker answered in time",
         "No learner runs or it is behind, and there was no baseline. Ask again under the same event id.",
         1,
     ),
-    ProblemKind("stopping", 503, "The gateway is being stopped", "Another one answers.", 1),
+    ProblemKind("stopping", 503, "The gateway is being stopped", "Another gateway answers.", 1),
 )
 
 PROBLEMS: Mapping[str, ProblemKind] = {kind.code: kind for kind in _TABLE}
@@ -257,7 +257,8 @@ _OF_ERRORS: tuple[tuple[type[HushstreamError], str], ...] = (
 """The code of each error type; the first matching type counts. Any other error means that the log is unavailable."""
 
 _SAID = frozenset({"bad-context", "bad-reward", "bad-ratings", "unknown-track"})
-"""The problems whose error messages may be sent: they say what the deployment accepts, and of the request its size."""
+"""The problems whose error messages may be sent: they tell what the deployment accepts, and nothing of the request but
+its size."""
 
 
 def problem_of(error: HushstreamError) -> Problem:

@@ -1,4 +1,4 @@
-"""The HTTP server of applications: requests and feedback, a page to try them, and the retired personaliser's calls."""
+"""The HTTP server for applications: requests and feedback, a page to try them, and the retired personaliser's calls."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from hushstream.gateway.settings import GatewaySettings, is_loopback
 
 _MAX_ERRORS = 16
 _ITEM_FORMS = frozenset({"constrained-int", "constrained-str"})
-"""Names of alternatives (number or id) that pydantic adds after an item to the place of a fault; requests lack them."""
+"""Names of alternatives (number or id) that pydantic inserts after an item into the path of a faulty value."""
 _PAGE_HEADERS = {
     **HEADERS,
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -235,7 +235,7 @@ def _parsed(model: type[BaseModel], body: bytes) -> BaseModel:
 
 
 def _places(errors: Sequence[Any]) -> list[dict[str, str]]:
-    """Each faulty place once, with what was expected there: all forms, if there are several."""
+    """Each faulty place once, with what was expected there: all alternatives, if there are several."""
     expected: dict[str, list[str]] = {}
     for error in errors:
         pointer, detail = _place(error)

@@ -23,13 +23,13 @@ from hushstream.schemas.rows import MAX_ID_BYTES
 ENVIRONMENT_PREFIX = "HUSHSTREAM_GATEWAY__"
 
 DEFAULT_WAIT_SECONDS = 1800.0
-"""How long an event waits for feedback if the configuration does not say it."""
+"""How long an event is remembered if the configuration has no attribution window."""
 
 
 _PRIVATE: tuple[Any, ...] = tuple(
     map(ipaddress.ip_network, ("127.0.0.0/8", "::1", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7"))
 )
-"""The networks in which an own proxy usually is."""
+"""Default networks of trusted proxies: those in which an operator's own proxy usually is."""
 
 
 class PersonalizerSettings(BaseModel):
@@ -55,7 +55,7 @@ class PersonalizerSettings(BaseModel):
 
 
 class DevicesSettings(BaseModel):
-    """How slots of users' devices are taken, and models handed out.
+    """How the gateway accepts slots of users' devices, and serves models.
 
     Attributes:
         relay_seconds: how long a slot waits for others; then they are appended together, in keyed order.
@@ -80,7 +80,7 @@ class DevicesSettings(BaseModel):
 
 
 class GatewaySettings(BaseModel):
-    """How a gateway listens, whom it answers, and how much it takes.
+    """How a gateway listens, whom it answers, and its limits.
 
     Attributes:
         host, port: the address on which it listens; port 0 means any free port.
@@ -102,7 +102,7 @@ class GatewaySettings(BaseModel):
         answer_seconds: how long to wait for a learner's answer, or for an acknowledgement of the log.
         stop_seconds: how long requests in progress may go on when the gateway is stopped.
         remembered_events: the most events that are remembered.
-        remember_seconds: how long an event is remembered; by default as long as learners wait for feedback.
+        remember_seconds: how long an event is remembered; by default as long as learners wait for its feedback.
         baseline: the baseline of requests that name none; it has no effect while there is no item of this name.
         personalizer: how requests of the retired personaliser are read (`PersonalizerSettings`); without it they are
             not answered.

@@ -4,8 +4,9 @@ The table has one row for each decision that the model made: the context, the ar
 the reward. Decisions are left out if their row would be wrong or biased:
 
 * Answers to users of the hold-out and to users over quota are left out: no policy drew them.
-* A decision that was never shown is left out, and one in whose place the application showed another arm: the propensity
-  is not that arm's. If an application shows the answers of some arms less often than others, the rest is biased.
+* A decision that was never shown is left out. So is a decision in whose place the application showed another arm,
+  * because the propensity is not that arm's. If an application shows some arms less often than it gets them as answers,
+  * the table is still biased.
 * A decision whose reward could still come when the log ended is left out, even if the reward has come. Otherwise early
   rewards would count, and late zeros would not.
 
@@ -80,8 +81,8 @@ class Row(NamedTuple):
     reward: float
 
 
-class _Told(NamedTuple):
-    """The feedback on an event: the arm on screen, and its reward."""
+class _Feedback(NamedTuple):
+    """The feedback on an event: the arm that was on screen, and its reward."""
 
     shown: int = NOT_SHOWN
     reward: float = 0.0
@@ -175,7 +176,7 @@ def decision_table(logs: LogCopy, system: System, party: str = "", in_shadow: bo
         logs: a copy with contexts, clicks and decisions from their beginning.
         system: the deployment.
         party: the party whose users are meant, if each party has users of its own.
-        in_shadow: whether decisions count for which the application showed an arm of its own choice.
+        in_shadow: whether to keep decisions for which the application showed an arm of its own choice.
 
     Raises:
         HushstreamError: applications do not ask this deployment for decisions, or no decision can be used.
@@ -184,7 +185,7 @@ def decision_table(logs: LogCopy, system: System, party: str = "", in_shadow: bo
     answers, rules = conversation.answers, system.requests
     if conversation != DECISIONS.of(party) or answers is None or not isinstance(rules, ContextRules):
         raise HushstreamError(f"deployment {system.config.deployment}: expected one that decides, got another")
-    (told,) = conversation.feedback
+    (feedback_topic,) = conversation.feedback
     items = _items_of(rules, logs)
     wait_ms = _wait_ms(system)
     numbers: dict[str, int] = {}
@@ -194,10 +195,10 @@ def decision_table(logs: LogCopy, system: System, party: str = "", in_shadow: bo
         asked = logs.part((conversation.requests, partition))
         contexts = _contexts(asked, conversation.requests, partition, rules, numbers)
         ends_ms = max((record.timestamp_ms for record in asked.records), default=0)
-        said = _feedback(logs.part((told, partition)), contexts, wait_ms)
+        said = _feedback(logs.part((feedback_topic, partition)), contexts, wait_ms)
         for answer, position in _answers(decided):
-            context, feedback = contexts.get(answer.event_id), said.get(answer.event_id, _Told())
-            why = _unfit(answer, context, feedback, ends_ms - wait_ms, in_shadow)
+            context, feedback = contexts.get(answer.event_id), said.get(answer.event_id, _Feedback())
+            why = _omitted(answer, context, feedback, ends_ms - wait_ms, in_shadow)
             if why is None and context is not None:
                 row = Row(context, answer, *feedback)
                 rows.append(row if items is None else items.named(row, position))
@@ -251,7 +252,8 @@ class _ItemsOfParties:
         """Replace arms by the numbers of items; only items on offer at that time are eligible."""
         mask = row.context.eligible
         asked = None if not mask else eligible_mask(mask, 8 * len(mask))
-        # The answered arm was on offer in the model that decided, which may be older than the last change.
+        # The answered arm is eligible in any case: the model that decided may be older than the last change of the
+        # catalogue.
         among = self._after(bisect_right(self._times_ms, row.context.time_ms)) | {row.answer.arm}
         eligible = sorted(self._numbers[arm] for arm in among if asked is None or asked[arm])
         answer = row.answer._replace(arm=self._numbers[row.answer.arm])
@@ -311,15 +313,15 @@ class _Items:
         return self._numbers[self._catalogue.of_row(row, version).item]
 
 
-def _unfit(answer: Answer, context: Context | None, told: _Told, last_ms: int, in_shadow: bool) -> str | None:
+def _omitted(answer: Answer, context: Context | None, feedback: _Feedback, last_ms: int, in_shadow: bool) -> str | None:
     """Why a decision is left out; None if it gets a row."""
     if answer.policy != "model":
         return f"answered as {answer.policy}"
     if context is None:
         return "context not in the log"
-    if told.shown == NOT_SHOWN:
+    if feedback.shown == NOT_SHOWN:
         return "never shown"
-    if told.shown != answer.arm and not in_shadow:
+    if feedback.shown != answer.arm and not in_shadow:
         return "another arm on screen"
     return "reward could still come" if context.time_ms > last_ms else None
 
@@ -350,20 +352,20 @@ def _features(rules: ContextRules, contexts: NDArray[Any]) -> NDArray[np.float32
     return dense / np.float32(len(schema.features))
 
 
-def _feedback(part: PartitionCopy, contexts: Mapping[str, Context], wait_ms: int) -> dict[str, _Told]:
+def _feedback(part: PartitionCopy, contexts: Mapping[str, Context], wait_ms: int) -> dict[str, _Feedback]:
     """The feedback on each event that came within ``wait_ms``; the first record of each kind counts."""
     columns = gather_feedback(part.records)
-    found: dict[str, _Told] = {}
+    found: dict[str, _Feedback] = {}
     rewarded: set[str] = set()
     for row, event_id in enumerate(columns.event_ids):
         context = contexts.get(event_id)
         if context is None or columns.timestamps_ms[row] > context.time_ms + wait_ms:
             continue
-        before = found.get(event_id, _Told())
+        before = found.get(event_id, _Feedback())
         shown = columns.arms[row] if before.shown == NOT_SHOWN else before.shown
         if columns.kinds[row] == REWARD and event_id not in rewarded:
             rewarded.add(event_id)
-            found[event_id] = _Told(shown, columns.rewards[row])
+            found[event_id] = _Feedback(shown, columns.rewards[row])
         else:
             found[event_id] = before._replace(shown=shown)
     return found

@@ -1,4 +1,5 @@
-"""Erases one user: writes a tombstone that the learner folds, says what stays and why, and rewrites exports.
+"""Erases one user: writes a tombstone, at which the learner drops the user's state; says what stays and why; rewrites
+exports.
 
 The tombstone is a record on the topic of requests, in each partition that may hold records of the user
 (`Erasure.homes`). So the erasure has a place in the log: a learner that replays the log drops the same state at the
@@ -6,8 +7,8 @@ same record, and `verify` can recompute the published records as long as retenti
 the user's name.
 
 If a counter is trusted with rewards in clear, the learner passes the tombstone on to it. The counter, or a learner with
-counters, drops the user's data, and never releases sums that contained it again. With the same noise, sums without the
-erased data would show this data by subtraction.
+counters, drops the user's data. It never releases again the sums that contained this data: under the same noise, the
+difference of the sums with and without the data would show the data.
 """
 
 from __future__ import annotations
@@ -54,10 +55,11 @@ class Forgotten:
         topic: the topic of the tombstones.
         places: (partition, offset) of each tombstone: one in every partition that may hold records of the user.
         role: the role that reads them.
-        folded: whether the role is known to have folded them; None if applications cannot see that.
+        folded: whether the role has folded them (False: not yet, as far as known); None if applications cannot see
+            that.
         stays: what is not erased, and why.
         waits: what is deleted only later, and when.
-        known: whether a kept record names the user; None if nobody looked, or if this account may not look.
+        known: whether a record in the log names the user; None if nobody looked, or if this account may not look.
     """
 
     deployment: str

@@ -1,4 +1,4 @@
-"""A copy of a deployment's logs, for verify, the budget and the dead letters.
+"""A copy of a deployment's logs, which verify, the budget and the tools for dead letters read.
 
 A copy may come from a log in memory, from an export, or from a broker; readers cannot tell which.
 """

@@ -70,7 +70,7 @@ class LostJournal:
 
     Attributes:
         role, home: the role and home partition of the journal.
-        generation: the number of acceptances up to this one.
+        generation: the number of acceptances for this journal, including this one.
         checked: whether the mark is known to be under a key of the zone; otherwise the key was not given.
     """
 

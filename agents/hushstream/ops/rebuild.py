@@ -1,8 +1,8 @@
-"""Rebuilds lost release marks from the journals, at the price of a new epoch (PRIVACY rule 7).
+"""Rebuilds lost release marks from the journals, at the price of a new epoch (rule 7 of PRIVACY.md).
 
 Without marks nobody can tell whether a journal is complete, or an older copy: the journal shows how far it goes, but
 not whether it once went further. So a mark of a new generation is written for each partition whose marks are missing.
-It is an operator's word that the role goes on with this journal. Releases after the journal's end, if there were any,
+With it an operator says that the role goes on with this journal. Releases after the journal's end, if there were any,
 remain. The next release, of whatever data, draws new noise in a new epoch, and is charged once more
 (`hushstream.engine.machine.ReleasingMachine.request_epoch`). No mark is lowered: marks of the lost generation no longer
 count.

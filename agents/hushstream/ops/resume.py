@@ -2,9 +2,10 @@
 
 A role's positions never go back: a journal names each input offset once. In a new topic offsets begin at 0, so the role
 refuses it (`hushstream.agents.errors.replaced`). This module fills the new log with empty records up to the position,
-and one more, in place of what the old topic held after it. Records that others have written to the new topic in the
-meantime are written once more after that, and everything before is deleted. The role then finds that input was deleted
-before it was folded, and an operator accepts this loss (`hushstream.agents.recovery.losses`).
+and writes one more, which stands for all that the old topic held after the position. After it, records that others have
+written to the new topic in the meantime are written once more, and everything before that is deleted. The role then
+finds that input was deleted before it was folded, and an operator accepts this loss
+(`hushstream.agents.recovery.losses`).
 
 After an interruption it may be run again: a record that is written twice counts once, by its event id.
 """
@@ -75,7 +76,7 @@ def plan(connection: Connection, source: TopicPartition, folded: int) -> Resume:
 
 
 async def plan_async(connection: Connection, source: TopicPartition, folded: int) -> Resume:
-    """The same within an event loop."""
+    """Do the same within an event loop."""
     async with client_errors(connection, "read logs"), LogReader(connection.settings()) as reader:
         first = (await reader.first_offsets([source]))[source]
         end = (await reader.end_offsets([source]))[source]
@@ -98,7 +99,7 @@ def resume(connection: Connection, planned: Resume) -> None:
 
 
 async def resume_async(connection: Connection, planned: Resume) -> None:
-    """The same within an event loop."""
+    """Do the same within an event loop."""
     source, until = (planned.topic, planned.partition), planned.folded + 1
     name = physical(connection.prefix, planned.topic)
     async with client_errors(connection, f"write {planned.topic}"), LogReader(connection.settings()) as reader:

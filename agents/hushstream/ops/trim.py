@@ -109,18 +109,18 @@ class Trim:
         return "\n".join([*lines, f"{verb} {records} records, {size} bytes in all"]) + "\n"
 
 
-class _Held(NamedTuple):
-    """The offset from which another role still needs a journal, and the partition of that role."""
+class _NeededByReader(NamedTuple):
+    """The offset from which another role still needs a journal, and the role's partition that needs it."""
 
     offset: int
     by: str
 
 
-_FREE = _Held(sys.maxsize, "")
+_FREE = _NeededByReader(sys.maxsize, "")
 
 
 @dataclass(slots=True)
-class _Passed:
+class _RecordsBefore:
     """Counts the records, and their bytes, before some records of a journal."""
 
     records: int = 0
@@ -132,7 +132,7 @@ class _Passed:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stays:
+class _RestartState:
     """The second newest usable state of a home partition.
 
     Attributes:
@@ -203,7 +203,7 @@ class _Planner:
         self.found: list[Trimmed] = []
         self.kept: dict[str, str] = {}
         self.lacking: list[str] = []
-        self._unheld: dict[str, list[_Stays | None]] = {}
+        self._unheld: dict[str, list[_RestartState | None]] = {}
         """The usable states of each role, without other roles' needs. They may be large, so each is opened once."""
 
     async def add(self, role: Role) -> None:
@@ -212,7 +212,7 @@ class _Planner:
         if topic.name in self._system.devices:
             self.kept[topic.name] = "devices begin at its first record"
             return
-        held: dict[TopicPartition, _Held] = {}
+        held: dict[TopicPartition, _NeededByReader] = {}
         for name in readers(topic, self._system.roles):
             if name not in self._system.role_names or name == role.name:
                 continue
@@ -229,20 +229,20 @@ class _Planner:
         if idle:
             self.kept[topic.name] = f"these have folded nothing yet, and need its first record: {', '.join(idle)}"
 
-    async def _hold(self, reader: Role, journal: str, held: dict[TopicPartition, _Held]) -> None:
+    async def _hold(self, reader: Role, journal: str, held: dict[TopicPartition, _NeededByReader]) -> None:
         """Note the next offset that each partition of another role reads in a journal."""
         for home, stays in enumerate(await self._alone(reader)):
             for partition in range(self._system.partitions[journal]):
                 source = (journal, partition)
                 offset = 0 if stays is None else stays.needed.get(source, sys.maxsize)
-                held[source] = min(held.get(source, _FREE), _Held(offset, f"{reader.name}/{home}"))
+                held[source] = min(held.get(source, _FREE), _NeededByReader(offset, f"{reader.name}/{home}"))
 
-    async def _alone(self, role: Role) -> list[_Stays | None]:
+    async def _alone(self, role: Role) -> list[_RestartState | None]:
         if role.name not in self._unheld:
             self._unheld[role.name] = await self._all_of(role, {})
         return self._unheld[role.name]
 
-    async def _all_of(self, role: Role, held: Mapping[TopicPartition, _Held]) -> list[_Stays | None]:
+    async def _all_of(self, role: Role, held: Mapping[TopicPartition, _NeededByReader]) -> list[_RestartState | None]:
         topics = role_topics(role, self._system)
         wanted = {*topics.inputs, *topics.broadcasts, topics.journal, role.state.name}
         found = []
@@ -254,7 +254,7 @@ class _Planner:
                     self.lacking.append(str(error))
         return found
 
-    async def _of_home(self, role: Role, home: int, logs: LiveLogs, held: _Held) -> _Stays | None:
+    async def _of_home(self, role: Role, home: int, logs: LiveLogs, held: _NeededByReader) -> _RestartState | None:
         """Find the state that stays for one journal; None if nothing was folded yet."""
         journal, source = (role.journal, home), (role.state.name, home)
         make = role_work(role.name, self._system, self._keys).make_machine
@@ -264,7 +264,7 @@ class _Planner:
         topics = role_topics(role, self._system)
         whole = {*topics.inputs, *topics.followed}
         lows = {place: low for place, (low, _) in logs.cut.bounds.items() if place[0] in whole}
-        stays = _second_of_use(Beginner(home, make, states, lows), passed, journal, states)
+        stays = _second_newest(Beginner(home, make, states, lows), passed, journal, states)
         if stays is None:
             return None
         found, begun, (record, records, size) = stays
@@ -272,11 +272,11 @@ class _Planner:
         trimmed = Trimmed(*journal, low, record.offset, sequence, records, size)
         if held.offset < record.offset:
             trimmed = Trimmed(*journal, low, held.offset, sequence, *passed.free, held.by)
-        return _Stays(sequence, trimmed if trimmed.records else None, needed(begun.machine))
+        return _RestartState(sequence, trimmed if trimmed.records else None, needed(begun.machine))
 
 
-def _second_of_use(
-    beginner: Beginner, passed: _Passed, journal: TopicPartition, states: PublishedCopy
+def _second_newest(
+    beginner: Beginner, passed: _RecordsBefore, journal: TopicPartition, states: PublishedCopy
 ) -> tuple[Found, Begun, tuple[InputRecord, int, int]] | None:
     """Find the second newest usable state, a machine with it, and the records before the record that it ends with.
 
@@ -312,8 +312,8 @@ async def _copied(logs: LiveLogs, source: TopicPartition) -> PartitionCopy:
     return PartitionCopy(low, high, [record async for portion in logs.records(source) for record in portion])
 
 
-async def _passed(logs: LiveLogs, journal: TopicPartition, wanted: Collection[bytes], until: int) -> _Passed:
-    passed = _Passed()
+async def _passed(logs: LiveLogs, journal: TopicPartition, wanted: Collection[bytes], until: int) -> _RecordsBefore:
+    passed = _RecordsBefore()
     async for portion in logs.records(journal):
         for record in portion:
             digest = record_digest(record.value)

@@ -8,7 +8,7 @@ change: a leaf is in ``levels`` nodes, all of its own block, and earlier release
 others chose because of them. So an event costs the same as in one counter (parallel composition over blocks), for any
 number of blocks. The block of a leaf, and the number of leaves of a block, are public.
 
-Nodes are drawn before their leaves are there, as in every such tree, so the same holds after a rollback as there.
+Nodes are drawn before their leaves have come. So what `hushstream.counting.tree` says about rollbacks holds here, too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STATE_VERSION = 1
 _STATE_HEAD = struct.Struct("<BQ")
 _DIGITS_PER_DRAW = 16
 _ERASED = -1
-"""Replaces the leaf count of an erased block, which takes no leaf and is a zero without noise."""
+"""Value in place of an erased block's leaf count. Such a block takes no leaf, and its sum is a zero without noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class BlockPlan:
         Raises:
             BadPlan: another kind of plan, or too many blocks.
         """
-        if not isinstance(self.plan, NegativeDigitTree) or not self.plan.reaches_ahead:
+        if not isinstance(self.plan, NegativeDigitTree) or not self.plan.draws_ahead:
             raise BadPlan(f"blocks: expected a tree with negative digits, got {type(self.plan).__name__}")
         largest = LARGEST_COORDINATES // self.plan.dimension
         if not isinstance(self.blocks, int) or isinstance(self.blocks, bool) or not 1 <= self.blocks <= largest:
@@ -107,7 +107,7 @@ class BlockPlan:
         )
 
     def open(self, key: Key, address: NoiseAddress) -> BlockCounters:
-        """Blocks without leaves.
+        """Open the group, without leaves.
 
         Args:
             key: the counter zone's key.
@@ -147,7 +147,7 @@ class BlockCounters:
     """
 
     def __init__(self, plan: BlockPlan, source: CellSource) -> None:
-        """Before the first leaf, on a source of noise."""
+        """Begin before the first leaf, with a source of noise."""
         tree, blocks, dimension = plan.plan, plan.blocks, plan.plan.dimension
         self.plan = plan
         self._source = source
@@ -155,7 +155,7 @@ class BlockCounters:
         self._shift = shift(tree.base, tree.levels)
         self._nodes_drawn = plan.groups_per_block * (tree.base - 1)
         self._rows_drawn = plan.groups_per_block * tree.base
-        self._clocks = np.zeros(blocks, dtype=np.int64)
+        self._counts = np.zeros(blocks, dtype=np.int64)
         self._sums = np.zeros((blocks, dimension), dtype=np.int64)
         self._bound = 0
         # Pages of zeros cost nothing before they are written: blocks without leaves hold no noise.
@@ -169,13 +169,13 @@ class BlockCounters:
     @property
     def leaves(self) -> NDArray[np.int64]:
         """How many leaves each block has, int64 (N,); 0 for one that was erased."""
-        return np.maximum(self._clocks, 0)
+        return np.maximum(self._counts, 0)
 
     def add(self, blocks: NDArray[np.int64], leaves: NDArray[np.int64]) -> None:
         """Take a batch. The sum of all rows of one block is one leaf of this block.
 
         Args:
-            blocks: int64 (n,), from 0 to N-1: whose leaf each row is.
+            blocks: int64 (n,), from 0 to N-1: the block of each row.
             leaves: int64 (n, dimension), lattice units, each within the plan's sensitivity.
 
         Raises:
@@ -188,13 +188,13 @@ class BlockCounters:
         if not len(blocks):
             return
         touched, sums = _summed_by_block(blocks, leaves)
-        # Read without a sign, the clock of an erased block is beyond any horizon.
-        if int(self._clocks[touched].view(np.uint64).max()) >= self.plan.plan.horizon:
+        # As an unsigned integer, the leaf count of an erased block is beyond any horizon.
+        if int(self._counts[touched].view(np.uint64).max()) >= self.plan.plan.horizon:
             self._require_kept(touched)
             raise HorizonReached(f"blocks: expected at most {self.plan.plan.horizon} leaves of one block, got one more")
         self._bound = bound_after(self._bound, self._sums, leaves)
         self._sums[touched] += sums
-        self._clocks[touched] += 1
+        self._counts[touched] += 1
         self._moved[touched] = True
 
     def release(self) -> NDArray[np.int64]:
@@ -230,7 +230,7 @@ class BlockCounters:
         require_leaves(leaves, self.plan.plan.dimension)
         self._require_blocks(blocks, len(leaves))
         self._require_kept(blocks)
-        most = int((self._clocks + np.bincount(blocks, minlength=self.plan.blocks)).max())
+        most = int((self._counts + np.bincount(blocks, minlength=self.plan.blocks)).max())
         if most > self.plan.plan.horizon:
             raise HorizonReached(
                 f"blocks: expected at most {self.plan.plan.horizon} leaves of one block, got {most} with these"
@@ -252,7 +252,7 @@ class BlockCounters:
             BadLeaves: no such block.
         """
         self._require_blocks(np.array([block], dtype=np.int64), None)
-        self._clocks[block] = self._above_at[block] = self._held[:, block] = _ERASED
+        self._counts[block] = self._above_at[block] = self._held[:, block] = _ERASED
         self._sums[block] = self._above[block] = self._noise[block] = 0
         for rows in self._rows:
             rows[block] = 0
@@ -261,7 +261,7 @@ class BlockCounters:
     def dump(self) -> bytes:
         """The state as bytes, without the digest that `BlockPlan.save` adds."""
         head = _STATE_HEAD.pack(STATE_VERSION, self.plan.blocks)
-        return head + self._clocks.astype("<i8").tobytes() + self._sums.astype("<i8").tobytes()
+        return head + self._counts.astype("<i8").tobytes() + self._sums.astype("<i8").tobytes()
 
     def load(self, body: bytes) -> None:
         """Take over a state.
@@ -277,15 +277,15 @@ class BlockCounters:
                 f" version or number, in {len(body)} bytes"
             )
         held = np.frombuffer(body, dtype="<i8", offset=_STATE_HEAD.size).astype(np.int64)
-        clocks, sums = held[:blocks].copy(), held[blocks:].reshape(blocks, dimension).copy()
-        if clocks.min() < _ERASED or clocks.max() > self.plan.plan.horizon or sums[clocks == _ERASED].any():
+        counts, sums = held[:blocks].copy(), held[blocks:].reshape(blocks, dimension).copy()
+        if counts.min() < _ERASED or counts.max() > self.plan.plan.horizon or sums[counts == _ERASED].any():
             raise BadState(f"block state: expected 0 to {self.plan.plan.horizon} leaves of each block, got others")
         bound = largest_size(sums)
         if bound > LARGEST_SUM:
             raise BadState("block state: expected sums within 2^62, got larger ones")
-        self._clocks, self._sums, self._bound = clocks, sums, bound
+        self._counts, self._sums, self._bound = counts, sums, bound
         self._held[:], self._above_at[:], self._noise[:] = -1, -1, 0
-        self._moved[:] = clocks > 0
+        self._moved[:] = counts > 0
 
     def _require_blocks(self, blocks: NDArray[np.int64], rows: int | None) -> None:
         if not isinstance(blocks, np.ndarray) or blocks.dtype != np.int64 or blocks.ndim != 1:
@@ -293,17 +293,17 @@ class BlockCounters:
             raise BadLeaves(f"block numbers: expected an int64 array of shape (n,), got {got}")
         if rows is not None and len(blocks) != rows:
             raise BadLeaves(f"block numbers: expected one for each of {rows} leaves, got {len(blocks)}")
-        # Read without a sign, a negative number is a huge one.
+        # As an unsigned integer, a negative number is a huge one.
         if len(blocks) and int(blocks.view(np.uint64).max()) >= self.plan.blocks:
             raise BadLeaves(f"block numbers: expected 0 to {self.plan.blocks - 1}, got one outside")
 
     def _require_kept(self, blocks: NDArray[np.int64]) -> None:
-        if int(self._clocks[blocks].min(initial=0)) == _ERASED:
+        if int(self._counts[blocks].min(initial=0)) == _ERASED:
             raise BadLeaves("blocks: expected leaves of blocks that are kept, got some of an erased one")
 
     def _refresh(self, blocks: NDArray[np.int64]) -> None:
-        """Bring the noise of these blocks (each named once) to their clocks."""
-        ordinary = self._clocks[blocks] + self._shift
+        """Update the noise of these blocks (each named once) to their leaf counts."""
+        ordinary = self._counts[blocks] + self._shift
         above = ordinary // self._base
         # The levels above the lowest change only once in b leaves of a block: their sum is kept.
         late = np.flatnonzero(above != self._above_at[blocks])
@@ -318,7 +318,7 @@ class BlockCounters:
         self._moved[blocks] = False
 
     def _digits(self, level: int, blocks: NDArray[np.int64], index: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Signed node sums of a level, int64 (n, dimension), for the ordinary number at that level of each block."""
+        """Signed node sums of a level, int64 (n, dimension), by the number of each block's digit on this level."""
         place, row = np.divmod(index, self._rows_drawn)
         missing = np.flatnonzero(self._held[level, blocks] != place)
         if missing.size:

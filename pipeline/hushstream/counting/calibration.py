@@ -96,7 +96,7 @@ class NodeNoise:
 
     @property
     def reach(self) -> int:
-        """No coordinate is larger in size."""
+        """Largest absolute value of a coordinate."""
         if self.law == "k-norm":
             return k_norm_reach(self.numerator, self.denominator, self.coordinates)
         if self.law == "laplace":
@@ -156,11 +156,11 @@ class PureEpsilon:
         return Cost(micro, residue_units(units * changed_draws * residue, micro))
 
     def parameters(self) -> dict[str, int]:
-        """What of the budget shapes the noise."""
+        """The settings of the budget that the noise depends on."""
         return {"epsilon_micro": epsilon_micro(self.epsilon)}
 
     def __str__(self) -> str:
-        """For people."""
+        """The budget as text for people."""
         return f"epsilon {epsilon_text(epsilon_micro(self.epsilon))}"
 
 
@@ -248,11 +248,11 @@ class Concentrated:
         return Cost(micro, min(DELTA_ONE, delta_units(self.delta) + tail))
 
     def parameters(self) -> dict[str, int]:
-        """What of the budget shapes the noise."""
+        """The settings of the budget that the noise depends on."""
         return {"rho_micro": epsilon_micro(self.rho)}
 
     def __str__(self) -> str:
-        """For people."""
+        """The budget as text for people."""
         return f"rho {epsilon_text(epsilon_micro(self.rho))} (at delta {delta_text(delta_units(self.delta))})"
 
 

@@ -28,7 +28,7 @@ class CompletedCounter(DrawingCounter):
     """Keeps, for each set bit of the number of leaves, the noise of that subtree: no node is drawn twice."""
 
     def __init__(self, plan: Plan, nodes: NodeSource) -> None:
-        """Before the first leaf."""
+        """Begin before the first leaf."""
         super().__init__(plan, nodes)
         self._held: dict[int, NDArray[np.int64]] = {}
 
@@ -97,7 +97,7 @@ class BinaryCounter(CompletedCounter):
             for index in range(self.leaves >> level, end >> level)
             if not index & 1
         ]
-        drawn = self.nodes.draw_over(*self._over(places, self._took(leaves, origin)))
+        drawn = self.nodes.draw_over(*self._over(places, self._next_histories(leaves, origin)))
         noise = np.zeros((len(leaves), self.plan.dimension), dtype=np.int64)
         for level, held in self._held.items():
             noise[: ((self.leaves >> level) + 1 << level) - first] += held

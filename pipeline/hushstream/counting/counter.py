@@ -3,7 +3,7 @@
 A leaf is one integer vector: one event, or one closed batch. After t leaves a counter can release their sum plus noise.
 All sums are exact int64 arithmetic and all noise is a function of the key and the leaves until then, so a release is
 such a function, too: a second call, also after a crash, gives the same bytes. If nodes are drawn over the history of
-their leaves (`Plan.reaches_ahead` is false), other leaves have other, independent noise. So each z below is one draw,
+their leaves (`Plan.draws_ahead` is false), other leaves have other, independent noise. So each z below is one draw,
 as if it were drawn freshly for these leaves.
 
 Why releases may choose later leaves (adaptivity). A tree counter releases A x + L z, where x are the leaves, z the
@@ -98,7 +98,7 @@ class Plan(ABC):
 
     mechanism: ClassVar[str]
     source: ClassVar[str]
-    reaches_ahead: ClassVar[bool] = False
+    draws_ahead: ClassVar[bool] = False
     """Whether a release needs nodes before all their leaves have come. The noise of such a node cannot depend on its
     leaves, so a counter that was rolled back would use it again with other leaves."""
 
@@ -221,10 +221,10 @@ class Plan(ABC):
 
     @abstractmethod
     def open_on(self, nodes: NodeSource) -> Counter:
-        """A counter before its first leaf, on any source of noise (`open` uses the keyed one)."""
+        """Open a counter without leaves on any source of noise (`open` uses the keyed one)."""
 
     def open(self, key: Key, address: NoiseAddress) -> Counter:
-        """A counter before its first leaf.
+        """Open a counter without leaves.
 
         Args:
             key: the counter zone's key.
@@ -233,7 +233,7 @@ class Plan(ABC):
         return self.open_on(self._nodes(key, address))
 
     def open_cells(self, key: Key, address: NoiseAddress, cells: Iterable[int]) -> list[Counter]:
-        """Counters for several cells of the address, each as by `open`, but faster."""
+        """Open counters for several cells of the address, as `open` does for one, but faster."""
         nodes = self._nodes(key, address)
         return [self.open_on(nodes.of_cell(cell)) for cell in cells]
 
@@ -266,7 +266,7 @@ class Counter(ABC):
     """A running counter: add leaves, release their noised sum."""
 
     def __init__(self, plan: Plan) -> None:
-        """Before the first leaf."""
+        """Begin before the first leaf."""
         self.plan = plan
         self.leaves = 0
         self._sum = np.zeros(plan.dimension, dtype=np.int64)
@@ -384,7 +384,7 @@ class Counter(ABC):
 
     @abstractmethod
     def _noise_run(self, leaves: NDArray[np.int64], origin: bytes) -> NDArray[np.int64]:
-        """Advance by leaves, and the noise of the release after each, int64 (n, dimension)."""
+        """Advance by leaves; returns the noise of the release after each one, int64 (n, dimension)."""
 
     @abstractmethod
     def _advance(self, leaves: NDArray[np.int64], origin: bytes) -> None:

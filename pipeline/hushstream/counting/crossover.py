@@ -45,7 +45,7 @@ def fresh_rmse(epsilon: Number, windows: int, sensitivity: int = 1) -> float:
 
 
 def counter_rmse(epsilon: Number, windows: int, horizon: int = DEFAULT_HORIZON, sensitivity: int = 1) -> float:
-    """The same for the best tree of the horizon, a leaf a window; closed form.
+    """The same error for the best tree of the horizon, with one leaf for each window; closed form.
 
     Args:
         epsilon: of the whole stream.
@@ -64,8 +64,9 @@ def choose_release(
 ) -> ReleaseChoice:
     """``counter`` if its running total has the smaller error over the expected windows, else ``fresh``.
 
-    Where windows fade, the weighed totals are compared: of fresh windows fade^(2 (t - s)) v each, v the variance of
-    one, of a counter `NegativeDigitTree.faded_changes`; over at most 65,536 windows.
+    If windows fade, the errors of the weighted totals are compared, over at most 65,536 windows. With fresh noise of
+    variance v, window s adds fade^(2 (t - s)) v to the variance after window t. For a counter the variance follows from
+    `NegativeDigitTree.faded_changes`.
 
     The choice uses no observations, so it reveals nothing. If errors are equal it is ``fresh``, which keeps no state.
 
@@ -93,7 +94,7 @@ def choose_release(
 
 
 def _faded_mean(changes: NDArray[np.float64], fade: float) -> float:
-    """Mean over all steps of the variance that each step multiplies by fade^2 and adds its change to.
+    """Mean over all steps of a variance: each step multiplies it by fade^2, then adds its own change.
 
     A change at step s is in the variances of steps s to T with the weights 1, fade^2, ..., fade^(2 (T - s)).
     """

@@ -30,7 +30,7 @@ class DrawingCounter(Counter):
     """Keeps the history of its leaves. The noise of all leaves that come together is drawn in one request."""
 
     def __init__(self, plan: Plan, nodes: NodeSource) -> None:
-        """Before the first leaf."""
+        """Begin before the first leaf."""
         super().__init__(plan)
         self.nodes = nodes
         self._history = NO_HISTORY
@@ -43,7 +43,7 @@ class DrawingCounter(Counter):
     def _receive(self, leaves: NDArray[np.int64], drawn: NDArray[np.int64]) -> None:
         """Keep the noise of the wanted nodes, int64 (places, dimension), before the leaves are counted."""
 
-    def _took(self, leaves: NDArray[np.int64], origin: bytes) -> list[bytes]:
+    def _next_histories(self, leaves: NDArray[np.int64], origin: bytes) -> list[bytes]:
         """The history after each of these leaves."""
         histories = self.nodes.histories(self._history, leaves, origin)
         self._history = histories[-1]
@@ -58,7 +58,7 @@ class DrawingCounter(Counter):
             counter._receive(leaf, part)
 
     def _advance(self, leaves: NDArray[np.int64], origin: bytes) -> None:
-        wanted = self._wanted(leaves, self._took(leaves, origin))
+        wanted = self._wanted(leaves, self._next_histories(leaves, origin))
         self._receive(leaves, self.nodes.draw_over(*wanted))
 
 
@@ -78,15 +78,15 @@ def add_together(counters: Sequence[DrawingCounter], leaves: NDArray[np.int64], 
     for counter, size in zip(counters, row_sizes(leaves), strict=True):
         counter._admit_size(size, 1)
     rows = [leaves[row : row + 1] for row in range(len(counters))]
-    asked = [
-        counter._wanted(row, counter._took(row, origin))
+    requests = [
+        counter._wanted(row, counter._next_histories(row, origin))
         for counter, row, origin in zip(counters, rows, origins, strict=True)
     ]
     streams = [
-        stream for counter, wanted in zip(counters, asked, strict=True) for stream in counter.nodes.streams(*wanted)
+        stream for counter, wanted in zip(counters, requests, strict=True) for stream in counter.nodes.streams(*wanted)
     ]
     drawn = plan.noise.draw(streams, plan.dimension)
-    ends = np.cumsum([len(wanted.places) for wanted in asked])
+    ends = np.cumsum([len(wanted.places) for wanted in requests])
     counters[0]._receive_together(counters, rows, np.split(drawn, ends[:-1]))
     for counter, row in zip(counters, rows, strict=True):
         counter._sum += row[0]

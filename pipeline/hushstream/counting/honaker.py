@@ -64,7 +64,7 @@ class HonakerTree(Plan):
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """With levels and guard bits."""
+        """See `Plan.parameters`; it adds levels and guard bits."""
         return {
             **Plan.parameters.__get__(self),
             "levels": self.levels,
@@ -101,10 +101,10 @@ class HonakerTree(Plan):
 
 
 class HonakerCounter(CompletedCounter):
-    """Holds the noise of each subtree's estimate; its nodes are drawn once, and are in it."""
+    """Keeps the noise of each subtree's estimate, which contains that of all its nodes: each node is drawn once."""
 
     def __init__(self, plan: HonakerTree, nodes: NodeSource) -> None:
-        """Before the first leaf."""
+        """Begin before the first leaf."""
         super().__init__(plan, nodes)
         self._guard = plan.guard_bits
 
@@ -124,7 +124,7 @@ class HonakerCounter(CompletedCounter):
         first = self.leaves + 1
         fine = np.zeros((len(leaves), self.plan.dimension), dtype=np.int64)
         times = np.arange(first, first + len(leaves))
-        drawn = self.nodes.draw_over(*self._wanted(leaves, self._took(leaves, origin)))
+        drawn = self.nodes.draw_over(*self._wanted(leaves, self._next_histories(leaves, origin)))
         for level, (start, estimates) in self._complete(len(leaves), drawn).items():
             prefix = times >> level
             rows = np.flatnonzero(prefix & 1)
@@ -132,12 +132,12 @@ class HonakerCounter(CompletedCounter):
         return self._rounded(fine)
 
     def _completed(self, steps: int) -> list[range]:
-        """By level the nodes that the next leaves complete."""
+        """The nodes that the next leaves complete, by level."""
         end = self.leaves + steps
         return [range(self.leaves >> level, end >> level) for level in range(end.bit_length())]
 
     def _complete(self, steps: int, drawn: NDArray[np.int64]) -> dict[int, tuple[int, NDArray[np.int64]]]:
-        """Take leaves: for each level, the index of the first estimate in use and all from there on."""
+        """Take leaves; returns for each level the index of the first estimate in use, and all estimates from it on."""
         end, parts = self.leaves + steps, self._completed(steps)
         own = np.split(drawn << self._guard, np.cumsum([len(part) for part in parts])[:-1])
         in_use: dict[int, tuple[int, NDArray[np.int64]]] = {}

@@ -120,7 +120,7 @@ class KeyedNodes:
     def draw_cells(
         self, cells: Sequence[int | None], blocks: Sequence[tuple[int, ...]], nodes: int
     ) -> NDArray[np.int64]:
-        """See `CellSource`; a cell of None is that of a counter that has none."""
+        """See `CellSource`; a cell of None means a counter without a cell."""
         streams = [self._stream(cell, block, b"") for cell, block in zip(cells, blocks, strict=True)]
         drawn = self._noise.draw(streams, nodes * self._dimension)
         return drawn.reshape(len(streams), nodes, self._dimension)
@@ -148,7 +148,7 @@ class KeyedNodes:
 
 @lru_cache(maxsize=1024)
 def _encoded_node(node: tuple[int, ...]) -> bytes:
-    """Counters of many users ask for the same nodes at the same time."""
+    """Encode a node, with a cache: counters of many users need the same nodes at the same time."""
     return encode(node)
 
 

@@ -45,7 +45,7 @@ def bound_after(bound: int, sums: NDArray[np.int64], leaves: NDArray[np.int64]) 
 def bound_with(bound: int, sums: NDArray[np.int64], more: int) -> int:
     """`bound_after` of leaves that move no sum by more than ``more``."""
     if bound + more > LARGEST_SUM:
-        # Signs may have cancelled: only now look at the sums themselves.
+        # The bound ignores that summands of both signs cancel. So the sums themselves are measured before a refusal.
         bound = largest_size(sums)
         if bound + more > LARGEST_SUM:
             raise BadLeaves("leaves: expected sums within 2^62, got leaves that could leave them")
@@ -67,7 +67,7 @@ def column_sums(leaves: NDArray[np.int64]) -> NDArray[np.int64]:
     """Sum of the rows, int64 (dimension,)."""
     rows, dimension = leaves.shape
     if rows % _ROWS_AT_ONCE == 0 and leaves.flags.c_contiguous:
-        # numpy adds row by row: long rows save most of its cost for each.
+        # NumPy adds row by row, and each row has a fixed cost. Fewer, longer rows save most of it.
         leaves = np.add.reduce(leaves.reshape(_ROWS_AT_ONCE, -1), axis=0).reshape(-1, dimension)
     sums: NDArray[np.int64] = np.add.reduce(leaves, axis=0)
     return sums

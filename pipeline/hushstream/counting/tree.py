@@ -37,7 +37,7 @@ from hushstream.privacy.amounts import count_text
 from hushstream.privacy.mechanisms.noise import Parameter
 
 DEFAULT_BASE = 15
-"""15 with 8 levels serves 2^30 leaves."""
+"""With this base, 8 levels are enough for 2^30 leaves."""
 
 LARGEST_BLOCK = 1 << 12
 
@@ -48,13 +48,14 @@ class NegativeDigitTree(Plan):
 
     Attributes:
         base: b, from 2 to 63; `best_tree` finds the best one for a horizon.
-        nodes_per_block: nodes that share a keyed stream and are kept together (whole groups of siblings): fewer cost
-            more calls, more cost memory, and a new or restored counter more draws. Part of the noise address.
+        nodes_per_block: nodes that share a keyed stream and are kept together (whole groups of siblings). Small blocks
+            cost more calls. Large ones cost memory, and more draws when a counter is made or restored. The number is
+            part of the noise address.
     """
 
     mechanism: ClassVar[str] = "negative-digit tree"
     source: ClassVar[str] = "Andersson, Pagh, Steiner, Torkamani 2025"
-    reaches_ahead: ClassVar[bool] = True
+    draws_ahead: ClassVar[bool] = True
 
     base: int = DEFAULT_BASE
     nodes_per_block: int = 128
@@ -80,7 +81,7 @@ class NegativeDigitTree(Plan):
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """With base, levels and the size of a block."""
+        """See `Plan.parameters`; it adds base, levels and the size of a block."""
         return {
             **Plan.parameters.__get__(self),
             "base": self.base,
@@ -112,8 +113,8 @@ class NegativeDigitTree(Plan):
         low, changes = lowest(self.base), np.zeros(last - first + 1)
         for level in range(self.levels):
             span = self.base**level
-            # A digit that begins anew leaves all nodes behind the middle and begins those before it, the outermost
-            # with it; up to the middle each step leaves one of these, beyond it each begins one.
+            # When a digit wraps around, all nodes behind the middle go out of use, and the nodes before the middle
+            # come into use. Then each step up to the middle drops one of these, and each step beyond it adds one node.
             left = [1.0 - 2.0 * _power(fade, span * digit) for digit in range(1, self.base)]
             begins = float(low) + math.fsum(left[: self.base // 2])
             table = np.array([begins, *left[:low], *[1.0] * (self.base // 2)])
@@ -165,13 +166,13 @@ class BinaryTree(NegativeDigitTree):
 
     mechanism: ClassVar[str] = "binary tree"
     source: ClassVar[str] = "Dwork et al. 2010, Chan et al. 2011"
-    reaches_ahead: ClassVar[bool] = False
+    draws_ahead: ClassVar[bool] = False
 
     base: int = 2
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """With base and levels; every node has a stream of its own."""
+        """See `Plan.parameters`; it adds base and levels, because every node has a stream of its own."""
         return {**Plan.parameters.__get__(self), "base": self.base, "levels": self.levels}
 
     def open_on(self, nodes: NodeSource) -> Counter:
@@ -256,7 +257,7 @@ class TreeCounter(Counter):
     """
 
     def __init__(self, plan: NegativeDigitTree, nodes: NodeSource) -> None:
-        """Before the first leaf."""
+        """Begin before the first leaf."""
         super().__init__(plan)
         self._nodes = nodes
         self._base = plan.base

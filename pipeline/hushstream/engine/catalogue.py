@@ -1,4 +1,4 @@
-"""The catalogue of a deployment: which item stands in which row of its sums, from the log of its changes alone.
+"""The catalogue of a deployment: which item has which row of its sums, from the log of its changes alone.
 
 The application chooses the ids of its items. Learners, shufflers and aggregators count by *rows*. The configuration
 says how many rows there are (``items.capacity``). Noise is added to every row, whether it has an item or not. So adding
@@ -43,10 +43,10 @@ ITEMS = "items"
 may have one of its own."""
 
 OF = "/"
-"""Stands between the name of a party and the id of its item, where several parties have items."""
+"""Separator between the name of a party and the id of its item, if several parties have items."""
 
 _NEVER = 0
-"""Stands for the version of a row that never had an item."""
+"""Version of a row that never had an item."""
 
 Int32 = NDArray[np.int32]
 Bools = NDArray[np.bool_]
@@ -88,8 +88,8 @@ class CatalogueRules:
         config_digest: digest of the deployment's configuration; every change names it.
         features: schema of the items' public features; None if items have none.
         from_requests: whether a request may name an item that is not in the catalogue yet; the item is then added.
-        party: whose items these are, where each party has a catalogue of its own.
-        first: which arm the first row is.
+        party: the party that has these items, if each party has a catalogue of its own.
+        first: number of the arm that the first row is.
         known: ids of the items that are known beforehand, at most K; see the module.
     """
 
@@ -104,14 +104,14 @@ class CatalogueRules:
 
     @property
     def topic(self) -> str:
-        """Where changes lie."""
-        from hushstream.schemas.topics import of_party  # it loads Avro, which devices do without
+        """The topic of changes."""
+        from hushstream.schemas.topics import of_party  # imported here: it loads Avro, which devices do not need
 
         return of_party(ITEMS, self.party)
 
     @property
     def arms(self) -> range:
-        """The arms that the rows are."""
+        """The numbers of the arms that the rows are."""
         return range(self.first, self.first + self.capacity)
 
     def version_after(self, changes: int) -> int:
@@ -137,13 +137,13 @@ class CatalogueRules:
 
 
 class ItemChange(NamedTuple):
-    """A change as it travels (schema ``Item``).
+    """A change, in the form of its record (schema ``Item``).
 
     Attributes:
         item: its id.
-        version: of the catalogue with this change.
+        version: version of the catalogue after this change.
         offered: whether it may be shown from then on; else it is retired.
-        title: what people call it.
+        title: its name for people.
         features: its public features as a JSON object; empty for none.
     """
 
@@ -162,7 +162,7 @@ class CatalogueItem(NamedTuple):
         row: the row of its sums.
         entered: the version with which it came into this row.
         retired: the version with which it was retired; 0 while it may be shown.
-        retired_ms: log time of that.
+        retired_ms: log time at which it was retired.
     """
 
     item: str
@@ -197,19 +197,19 @@ class Catalogue:
         self._tenants: dict[int, list[CatalogueItem]] = {}
         """All items that each row has had, oldest first. Rows are in the order in which they were first taken."""
         self._places: dict[str, int] = {}
-        """The row of each item that still has one, in the order of rows above, so that restored ones lie alike."""
+        """The row of each item that still has one, in the order of the rows above; restoring keeps this order."""
         self._offered: Bools = np.zeros(rules.capacity, dtype=np.bool_)
         self._seen: dict[int, tuple[str, Float64]] = {}
-        """Of rows that were compared: the features of their item, and what a learner would see of them."""
+        """A cache for rows that were compared: the features of their item, and the vector that a learner sees."""
 
     @property
     def offered(self) -> Bools:
-        """(K,) which rows stand for an item that may be shown."""
+        """(K,) which rows have an item that may be shown."""
         return self._offered
 
     @property
     def known(self) -> Bools:
-        """(K,) which rows stand for the item that they are kept for, as it is known beforehand."""
+        """(K,) which rows have the known item that they are reserved for."""
         return rows_of_known(self.entries, len(self.rules.known))
 
     def left_out(self) -> list[str]:
@@ -257,12 +257,12 @@ class Catalogue:
         if schema is None or not self._tenants[row][-1].features:
             return np.full(len(others), 1.0 / len(others))
         dense = np.stack([self._seen_of(schema, one) for one in (row, *others.tolist())])
-        alike = (dense[1:] @ dense[0]) ** 2
-        total = float(alike.sum())
-        return alike / total if total > 0 else np.full(len(others), 1.0 / len(others))
+        similarity = (dense[1:] @ dense[0]) ** 2
+        total = float(similarity.sum())
+        return similarity / total if total > 0 else np.full(len(others), 1.0 / len(others))
 
     def _seen_of(self, schema: FeatureSchema, row: int) -> Float64:
-        """(cells,) found once for each item: a thousand new ones are each compared with all others."""
+        """(cells,) the vector that a learner sees of a row's item; cached, because new items are compared with all."""
         features = self._tenants[row][-1].features
         kept = self._seen.get(row)
         if kept is None or kept[0] != features:
@@ -297,7 +297,7 @@ class Catalogue:
         if known is not None and known.offered:
             raise RepeatedItem(f"item: expected an id that version {self.version} has not, got one that is offered")
         if known is not None:
-            # It has its row still, and all that was learned of it.
+            # The item still has its row, and everything that was learned about it.
             return known._replace(title=change.title, features=change.features, retired=_NEVER, retired_ms=0)
         kept = self._kept_row(change.item)
         if kept is not None:
@@ -344,7 +344,7 @@ class Catalogue:
             self._places = {row[-1].item: place for place, row in self._tenants.items()}
         else:
             self._places[found.item] = row
-        # Copies: who was given an array before keeps what it was given.
+        # The arrays are copied, so that arrays that were given out before do not change.
         self.entries, self._offered = self.entries.copy(), self._offered.copy()
         self.entries[row], self._offered[row] = found.entered, found.offered
 
@@ -398,7 +398,7 @@ class Catalogue:
 
 
 def rows_of_known(entries: Int32, known: int) -> Bools:
-    """(K,) which rows stand for items that are known beforehand, by the versions with which their items entered.
+    """(K,) which rows have items that are known beforehand, by the versions with which their items entered.
 
     Args:
         entries: (K,) see `Catalogue.entries`.

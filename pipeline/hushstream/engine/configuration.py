@@ -20,7 +20,7 @@ form."""
 _LATER = "later"
 """Metadata of a setting that is left out of the canonical form while it has this value."""
 
-_ASIDE = "aside"
+_UNDIGESTED = "undigested"
 """Metadata of a setting that no computation uses. It is in no canonical form."""
 
 LARGEST_EPSILON = 20.0
@@ -52,7 +52,7 @@ def later(default: Any, unused: Any = _AS_DEFAULT) -> Any:
 
 
 def declared_features(given: Any, under: str = "") -> FeatureSchema:
-    """The schema of features that a setting declares by name, or that it is already.
+    """The schema of the features that a setting declares by name; a setting that is a schema already is returned.
 
     Args:
         given: the setting.
@@ -75,11 +75,11 @@ class Declared(Protocol):
 
     @property
     def canonical(self) -> bytes:
-        """It as canonical JSON."""
+        """The declaration as canonical JSON."""
 
     @property
     def plain(self) -> dict[str, Any]:
-        """It as plain values, which declare the same."""
+        """The declaration as plain values, from which it can be made again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,21 +102,21 @@ class PrivacyConfig:
         require(self.person in words, "privacy.person", " or ".join(words), self.person)
 
 
-def said_aside() -> Any:
+def undigested_privacy() -> Any:
     """The `PrivacyConfig` of a deployment. It is in no digest, and comparisons of configurations ignore it."""
-    return field(default_factory=PrivacyConfig, compare=False, metadata={_ASIDE: True})
+    return field(default_factory=PrivacyConfig, compare=False, metadata={_UNDIGESTED: True})
 
 
 Mode = Literal["live", "shadow"]
 
 
-def mode_said_aside() -> Any:
+def undigested_mode() -> Any:
     """The mode of a deployment: which of its answers clients show.
 
     No worker computes anything from it, and it is in no digest. So an operator brings a deployment live by changing
     this word alone; the model and the spent budgets stay.
     """
-    return field(default="live", compare=False, metadata={_ASIDE: True, _LATER: "live"})
+    return field(default="live", compare=False, metadata={_UNDIGESTED: True, _LATER: "live"})
 
 
 def require_mode(mode: str) -> None:
@@ -247,7 +247,7 @@ def unhashed_value(one: Field[Any], value: Any) -> Any:
 
 
 def _is_on_wire(one: Field[Any], config: Any) -> bool:
-    if _ASIDE in one.metadata:
+    if _UNDIGESTED in one.metadata:
         return False
     return not is_later(one) or getattr(config, one.name) != one.metadata[_LATER]
 
@@ -264,8 +264,8 @@ def _wire(value: Any) -> Any:
     if isinstance(value, Declared):
         return json.loads(value.canonical)
     if is_dataclass(value):
-        there = [one for one in fields(value) if _is_on_wire(one, value)]
-        return {hashed_name(one): _wire(_value_on_wire(one, value)) for one in there}
+        hashed = [one for one in fields(value) if _is_on_wire(one, value)]
+        return {hashed_name(one): _wire(_value_on_wire(one, value)) for one in hashed}
     if isinstance(value, dict):
         return {key: _wire(item) for key, item in value.items()}
     return [_wire(item) for item in value] if isinstance(value, tuple | list) else value

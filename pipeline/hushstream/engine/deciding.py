@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 from hushstream.engine.catalogue import CatalogueItem, ItemRefused
 from hushstream.engine.declare.conversation import DECISIONS
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.journal.chain import Identity
+from hushstream.engine.journal.chain import Identity, covered
 from hushstream.engine.journal.ownership import owner
-from hushstream.engine.learner.answering import AnsweredBatch, AnsweringRole
+from hushstream.engine.learner.answering import AnsweringRole
 from hushstream.engine.learner.arrivals import Arrivals, DecodedContexts
 from hushstream.engine.learner.batch import Batch, Changed, FeedbackCursor, PublicCursor
 from hushstream.engine.learner.items import until_next_change
 from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.noise.epochs import EPOCH_FIELD, NoiseEpoch
 from hushstream.engine.noise.spending import Spending
-from hushstream.engine.records import Awaited, InputSlice, Step
+from hushstream.engine.records import Awaited, InputSlice, Step, TopicPartition
 from hushstream.engine.state.declared import FIXED, Field, Several, Single, integer, remembered
 from hushstream.engine.state.parts import EARLY_FEEDBACK, PAST, array
 from hushstream.engine.system import Core, DecidingValues
@@ -38,7 +38,7 @@ from hushstream.schemas.partitioning import partition_of
 from hushstream.schemas.topics import of_party
 
 NOBODY = ""
-"""Replaces the name of a user who was erased; no account has this name."""
+"""Value in place of the name of an erased user; no account has this name."""
 
 
 class HoldsEarlyFeedback(Protocol):
@@ -157,7 +157,7 @@ class DecisionRole(AnsweringRole):
         self.epoch = NoiseEpoch()
         self._arrivals = Arrivals(*inputs, decode)
 
-    # What a driver asks before it reads.
+    # What a driver needs before it reads.
 
     @property
     def charged(self) -> Cost | None:
@@ -185,7 +185,7 @@ class DecisionRole(AnsweringRole):
 
     def begin_decisions(self, slices: Sequence[InputSlice]) -> Batch:
         """Begin a batch of these slices. The next journal record covers it."""
-        return self._ordered(self.begin(slices))
+        return self._ordered(self.chain.sequence + 1, covered(self.positions(), slices))
 
     def begin_decisions_again(self, value: bytes, slices: Sequence[InputSlice]) -> Batch:
         """Begin the batch that a journal record covers. If two scores are nearly equal, the journaled arm counts.
@@ -198,20 +198,21 @@ class DecisionRole(AnsweringRole):
             # The record's first release opens an epoch if it did so then; a record without releases opens none.
             scope = whole.journaled["debits"][0]["scope"]
             self.epoch.follow(whole.journaled["head"]["epoch"], scope, self.spending.terms.own)
-        return self._ordered(whole)
+        return self._ordered(whole.sequence, whole.slices, whole.journaled)
 
-    def _ordered(self, whole: AnsweredBatch) -> Batch:
-        contexts, clicks = (whole.slices[place] for place in self.inputs)
-        models = [(reader, whole.slices[reader.topic]) for reader in self.models]
-        items = None if self.items is None else (self.items, whole.slices[self.items.topic])
-        parts = None if self.parts is None else (self.parts, whole.slices[self.parts.topic])
+    def _ordered(
+        self,
+        sequence: int,
+        slices: Mapping[TopicPartition, InputSlice],
+        journaled: Mapping[str, Any] | None = None,
+    ) -> Batch:
+        contexts, clicks = (slices[place] for place in self.inputs)
+        models = [(reader, slices[reader.topic]) for reader in self.models]
+        items = None if self.items is None else (self.items, slices[self.items.topic])
+        parts = None if self.parts is None else (self.parts, slices[self.parts.topic])
         pieces = self._arrivals.over(contexts) if contexts.records else ()
-        return Batch(
-            whole,
-            pieces,
-            (contexts, FeedbackCursor(clicks, self.last_click_ms), PublicCursor(models, items, parts)),
-            (self.system.digest, self.arms),
-        )
+        inputs = contexts, FeedbackCursor(clicks, self.last_click_ms), PublicCursor(models, items, parts)
+        return Batch(sequence, slices, self.letters, journaled, pieces, inputs, (self.system.digest, self.arms))
 
     def end_decisions(self, batch: Batch, policy: str) -> Step:
         """See `AnsweringRole.end`; ``policy`` is the policy that the journal record names."""

@@ -158,7 +158,7 @@ class OneInput(OwnsJournal, Declared):
             except CodecError as error:
                 read.append(Read(record, "", {}, error.reason))
                 continue
-            # What has no digest of its own came from a role of this deployment alone.
+            # A record without this field can only come from a role of this deployment.
             other = fields.get("config_digest", digest) != digest
             read.append(Read(record, "" if other else name, fields, Refusal.OTHER_CONFIGURATION if other else ""))
         return read

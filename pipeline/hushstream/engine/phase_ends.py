@@ -1,4 +1,4 @@
-"""Collects the ends of a phase, one from each learner partition; the phase ends when all have come."""
+"""Collects the phase ends that learner partitions send. A phase has ended when every partition has sent one."""
 
 from __future__ import annotations
 

@@ -10,14 +10,14 @@ from hushstream.engine.journal.chain import Digester, Encode
 from hushstream.engine.records import Output
 
 WHOLE_RECORD = -1
-"""Replaces the row number when a whole record was refused."""
+"""Value in place of a row number when a whole record was refused."""
 
 
 class Refused(Exception):
     """A record is refused, for a reason of `hushstream.engine.declare.outcomes.Refusal`."""
 
     def __init__(self, reason: str) -> None:
-        """With the reason."""
+        """Keep the reason."""
         super().__init__(reason)
         self.reason = reason
 
@@ -26,7 +26,7 @@ class DeadLetters:
     """Makes the dead letters of one role in one zone."""
 
     def __init__(self, zone: str, role: str, home: int, digester: Digester, encode: Encode) -> None:
-        """For the zone whose operator may read them, and the home partition of the role."""
+        """Make letters for the zone whose operator may read them, and for the home partition of the role."""
         self.home = home
         self._zone = zone
         self._role = role
@@ -46,7 +46,7 @@ class DeadLetters:
         row: int = WHOLE_RECORD,
         value: bytes = b"",
     ) -> Output:
-        """One dead letter; ``value`` enters only as a keyed digest."""
+        """Make one dead letter. It holds only a keyed digest of ``value``."""
         fields = {
             "zone": self._zone,
             "role": self._role,

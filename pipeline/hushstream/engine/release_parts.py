@@ -137,12 +137,12 @@ class PartSets:
         return Taken(None, len(late))
 
     def dump(self) -> bytes:
-        """Packed, for a snapshot."""
+        """The incomplete sets, packed for a snapshot."""
         held = [one for some in self._open.values() for one in some if one is not None]
         return packed([codec.encode(PART, one) for one in held])
 
     def load(self, dumped: bytes) -> None:
-        """Return to what `dump` gave.
+        """Restore what `dump` gave.
 
         Raises:
             HushstreamError: not such bytes.

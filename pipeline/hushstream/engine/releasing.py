@@ -4,8 +4,9 @@ They collect input, close a window, charge the budget, add noise, write the jour
 
 A role's own ``fold`` shows what happens to its input, and calls the shared steps (`Releases`):
 
-    1. ``opens_epoch``: open an epoch that is due; 2. ``ask``: charge the price; then the role draws; 3. ``journal``:
-    write the record, or compare it with the one that is replayed, and rotate the key if the record says so.
+    1. ``opens_epoch``: open an epoch that is due; 2. ``try_charge``: charge the price; then the role draws;
+    3. ``journal``: write the record, or compare it with the one that is replayed, and rotate the key if the record says
+    so.
 
 A journal record is written only when a window or a step closes; until then anyone with the log can fold the input
 again. The record names the range and a keyed digest of its input, the debit, and a keyed digest of what is released.
@@ -30,7 +31,7 @@ from hushstream.engine.journal.chain import START, Batch, Chain, Identity, Repla
 from hushstream.engine.noise.budget import SpendingTerms, debit_fields
 from hushstream.engine.noise.epochs import EPOCH, NoiseEpoch
 from hushstream.engine.noise.key_rotation import STAYS, KeyInForce
-from hushstream.engine.noise.spending import SPENDING, Asked, Spending
+from hushstream.engine.noise.spending import SPENDING, ChargeResult, Spending
 from hushstream.engine.one_input import POSITION, Gathered, OneInput
 from hushstream.engine.records import InputSlice, Output, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.refusals import DeadLetters
@@ -93,34 +94,37 @@ class Releases:
     def opens_epoch(self) -> bool:
         """Open the epoch that is due; returns whether there was one.
 
-        Then a role that draws ahead must begin again with new noise. Call this before `ask`: otherwise the release
-        would use the suspected charge and noise.
+        Then a role that draws ahead must begin again with new noise. Call this before `try_charge`: otherwise the
+        release would use the suspected charge and noise.
         """
         if not self.epoch.due:
             return False
         self.epoch.redraw(self._chain.sequence + 1)
         return True
 
-    def ask(self, window: int = 0) -> Asked:
-        """Charge a release in this epoch. Payments are in the state, so a replay gets the same answer."""
-        return self.spending.ask(self.epoch.charge_key(window))
+    def try_charge(self, window: int = 0) -> ChargeResult:
+        """Charge a release in this epoch, if the budget allows it.
 
-    def journal(self, batch: Batch, asked: Asked) -> tuple[bytes, bool]:
+        Payments are in the state, so a replay gets the same result.
+        """
+        return self.spending.try_charge(self.epoch.charge_key(window))
+
+    def journal(self, batch: Batch, charge_result: ChargeResult) -> tuple[bytes, bool]:
         """Write the journal record of a release, or compare it with the replayed one. The outputs are sent after it.
 
         Args:
             batch: the batch; nothing of it was sent yet.
-            asked: its charge.
+            charge_result: its charge.
 
         Returns:
             The record, and whether the zone's next key is in force from here on. The record's digest is under the old
             key; everything later is under the next one, in a new epoch.
 
         Raises:
-            ReplayMismatch: the replayed record differs; only `ask` has changed the state.
+            ReplayMismatch: the replayed record differs; only `try_charge` has changed the state.
         """
         turned_to = self.keys.due if self.replayed is None else self.replayed.fields["turned_to"]
-        fields = {**batch.fields, "debit": debit_fields(asked.debit), "turned_to": turned_to}
+        fields = {**batch.fields, "debit": debit_fields(charge_result.debit), "turned_to": turned_to}
         batch = replace(batch, fields=fields, epoch=self.epoch.number)
         value = append(self._chain, batch) if self.replayed is None else self.replayed.follow(batch)
         if turned_to == STAYS:
@@ -187,7 +191,7 @@ class Releases:
             self.spending.adopt(self.epoch.charge_key(window))
         if fields["turned_to"] == STAYS:
             return False
-        # No epoch of its own: the next release opens one in any case.
+        # The rotation begins no epoch of its own here, because the next release opens one in any case.
         self.put_key(fields["turned_to"])
         return True
 
@@ -295,7 +299,7 @@ class ReleasingRole(OneInput, ABC):
 
     def request_epoch(self, nonce: bytes, forked: bool = False, incarnations: int = 0) -> bool:
         if forked or self.draws_ahead:
-            self.epoch.ask(nonce, incarnations)
+            self.epoch.request(nonce, incarnations)
         return self.epoch.due
 
     def start(self, genesis: bytes) -> None:
@@ -319,7 +323,7 @@ class ReleasingRole(OneInput, ABC):
         high: int,
         fields: Mapping[str, Any],
         outputs: tuple[Output, ...],
-        asked: Asked,
+        charge_result: ChargeResult,
         gathered: Gathered,
         outcome: str = Outcome.RELEASE,
     ) -> bool:
@@ -329,7 +333,7 @@ class ReleasingRole(OneInput, ABC):
             high: end of the input of the release.
             fields: of the journal record, without head, debit and key.
             outputs: the release, or records that say that it is withheld.
-            asked: its charge.
+            charge_result: its charge.
             gathered: steps and counts so far; the release is counted there.
             outcome: the outcome to count, if its price was not refused.
 
@@ -339,14 +343,15 @@ class ReleasingRole(OneInput, ABC):
         Raises:
             ReplayMismatch: the replayed record differs.
         """
-        gathered.counts[Outcome.RELEASE_WITHHELD if asked.refused else outcome] += 1
-        journal, key_rotated = self.releases.journal(self.batch(high, fields, outputs), asked)
+        gathered.counts[Outcome.RELEASE_WITHHELD if charge_result.refused else outcome] += 1
+        journal, key_rotated = self.releases.journal(self.batch(high, fields, outputs), charge_result)
         gathered.step(journal, outputs, key_rotated)
         return key_rotated
 
-    def debited(self, entry_id: bytes, asked: Asked, topic: str = "ledger") -> Output:
+    def debited(self, entry_id: bytes, charge_result: ChargeResult, topic: str = "ledger") -> Output:
         """The ledger's copy of a release's charge, which is empty if its price was refused."""
-        entry = self.system.ledger_entry(entry_id, asked.debit, self.system.as_stated(self.releases.key.reproducible))
+        as_stated = self.system.as_stated(self.releases.key.reproducible)
+        entry = self.system.ledger_entry(entry_id, charge_result.debit, as_stated)
         return Output(topic, self.partition, self.chain.encode("LedgerEntry", entry))
 
     def tick_record(self) -> Output:

@@ -37,7 +37,7 @@ class DecidingValues(DeploymentValues, Protocol):
 
 
 NO_NONCE = bytes(32)
-"""Stands for the journal's nonce before the journal is known; nothing is drawn under it."""
+"""Value in place of the journal's nonce before the journal is known; nothing is drawn under it."""
 
 ConfigT_co = TypeVar("ConfigT_co", bound=DeploymentValues, covariant=True)
 

@@ -9,13 +9,13 @@ from numbers import Integral, Real
 from hushstream.features.errors import BadDeclaration, BadValue
 
 LONGEST_TEXT = 128
-"""Bytes of UTF-8 of a name or of a value, as of every id of the log."""
+"""Largest size of a name or a value in bytes of UTF-8; ids in the log have the same limit."""
 
 _LONGEST_NAME = 64
 
 
 def require_name(name: object) -> str:
-    """A feature's name.
+    """Check a feature's name, and return it.
 
     Raises:
         BadDeclaration: not 1 to 64 ASCII letters, digits, '-' or '_'.
@@ -27,10 +27,10 @@ def require_name(name: object) -> str:
 
 
 def require_keys(place: str, given: Mapping[object, object], known: Iterable[str], needed: Iterable[str]) -> None:
-    """Refuse keys that a declaration does not have, and the lack of one that it needs.
+    """Refuse unknown keys of a declaration, and the lack of a key that it needs.
 
     Raises:
-        BadDeclaration: the first of the two that is so.
+        BadDeclaration: an unknown key, or else a missing one.
     """
     allowed = sorted(known)
     for key in given:
@@ -42,7 +42,7 @@ def require_keys(place: str, given: Mapping[object, object], known: Iterable[str
 
 
 def vocabulary(place: str, given: object, most: int) -> tuple[str, ...]:
-    """Distinct texts in the order given; whole numbers stand for their decimal text.
+    """Check a list of distinct texts, and return them in the given order; a whole number counts as its decimal text.
 
     Raises:
         BadDeclaration: no list, an empty or too long one, duplicates, or an entry that is no text.
@@ -52,7 +52,7 @@ def vocabulary(place: str, given: object, most: int) -> tuple[str, ...]:
     entries = []
     for number, entry in enumerate(given, 1):
         if isinstance(entry, bool):
-            # YAML reads a bare no, off or yes as a boolean: Norway would be lost without a word.
+            # YAML reads an unquoted no, off or yes as a boolean. Without this error, Norway would be lost silently.
             raise BadDeclaration(f"{place}: entry {number}: expected a text, got a boolean (put it into quotes)")
         if isinstance(entry, Integral):
             entry = str(int(entry))
@@ -73,7 +73,7 @@ def vocabulary(place: str, given: object, most: int) -> tuple[str, ...]:
 
 
 def whole(place: str, given: object, least: int, most: int) -> int:
-    """A whole number within bounds.
+    """Check that a value is a whole number within bounds, and return it.
 
     Raises:
         BadDeclaration: something else.
@@ -84,7 +84,7 @@ def whole(place: str, given: object, least: int, most: int) -> int:
 
 
 def limits(place: str, given: object) -> tuple[float, float]:
-    """The low and high end of a range.
+    """Check the low and the high end of a range, and return them.
 
     Raises:
         BadDeclaration: not two finite numbers, the first below the second and not too close to it.
@@ -102,8 +102,8 @@ def limits(place: str, given: object) -> tuple[float, float]:
     return low, high
 
 
-def part(place: str, given: object) -> float:
-    """A number from 0 to 1.
+def fraction(place: str, given: object) -> float:
+    """Check that a value is a number from 0 to 1, and return it.
 
     Raises:
         BadDeclaration: something else.
@@ -115,20 +115,20 @@ def part(place: str, given: object) -> float:
 
 def is_number(value: object) -> bool:
     """Whether a value is a real number and no boolean."""
-    # The plain types first: asking the abstract one takes ten times as long.
+    # The plain types are checked first, because a check against the abstract type takes ten times as long.
     if type(value) is float or type(value) is int:
         return True
     return isinstance(value, Real) and type(value).__name__ not in ("bool", "bool_")
 
 
 def finite(name: str, value: object, expected: str) -> float:
-    """A value as a float.
+    """Convert a value to a float.
 
     Raises:
         BadValue: no number, NaN, infinite, or beyond what 64 bits hold.
     """
     if not is_number(value):
-        raise wrong(name, expected, value)
+        raise wrong_type(name, expected, value)
     try:
         found = float(value)  # type: ignore[arg-type]  # is_number says that it converts
     except OverflowError:
@@ -139,7 +139,7 @@ def finite(name: str, value: object, expected: str) -> float:
 
 
 def text(name: str, value: object, expected: str) -> str:
-    """A value as a text; whole numbers stand for their decimal text.
+    """Check that a value is a text, and return it; a whole number counts as its decimal text.
 
     Raises:
         BadValue: something else, or a text of more than `LONGEST_TEXT` bytes.
@@ -150,13 +150,13 @@ def text(name: str, value: object, expected: str) -> str:
             raise BadValue(f"{name}: expected at most {LONGEST_TEXT} bytes, got a larger whole number")
         value = str(int(value))
     if not isinstance(value, str):
-        raise wrong(name, expected, value)
+        raise wrong_type(name, expected, value)
     if len(value) > LONGEST_TEXT // 4 and (len(value) > LONGEST_TEXT or _bytes(value) > LONGEST_TEXT):
         raise BadValue(f"{name}: expected at most {LONGEST_TEXT} bytes of UTF-8, got {len(value):,} letters")
     return value
 
 
-def wrong(name: str, expected: str, value: object) -> BadValue:
+def wrong_type(name: str, expected: str, value: object) -> BadValue:
     """The error of a value of another type."""
     return BadValue(f"{name}: expected {expected}, got {type_name(value)}")
 

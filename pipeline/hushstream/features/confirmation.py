@@ -72,5 +72,5 @@ def _marked(given: Any, place: str) -> Iterator[str]:
         elif isinstance(value, list | tuple):
             yield from (f"{place}.{name}" if place else str(name) for name in value)
         else:
-            # A mark that cannot be read is a mark: dropping it would publish what it stands for.
+            # A mark that cannot be read counts as a mark. Dropping it would publish settings that were taken from rows.
             yield f"{place}.{FROM_ROWS}" if place else FROM_ROWS

@@ -18,4 +18,4 @@ class BadValue(FeatureError):
 
 
 class BadRows(FeatureError):
-    """Bytes from the wire are no rows of the declared features."""
+    """Bytes from the wire are not valid rows of the declared features."""

@@ -6,15 +6,15 @@ computed from the wire's whole numbers alone, so they are the same on every mach
 
 | kind | on the wire | block |
 | --- | --- | --- |
-| category | number in the vocabulary (2 bytes) | a cell an entry, and one for unknown or missing |
+| category | number in the vocabulary (2 bytes) | one cell for each entry, and one for unknown or missing |
 | number | place in the range in steps of 1/65534 (2 bytes) | hat functions on nodes, and a cell for missing |
 | boolean | 0, 1 or 2 for missing (1 byte) | three cells |
 | time_of_day | steps of 2 seconds (2 bytes) | 6 hat functions around the day; empty where missing |
 | day_of_week | 0 to 6, or 7 for missing (1 byte) | 7 cells; empty where missing |
-| tags | a bit a tag | 1/s on each of s tags, and a cell for none |
-| embedding | 2 bytes a coordinate | a signed share e/\\|e\\|_1 a coordinate; empty where missing |
-| histogram | 2 bytes a bin | the shares themselves; empty where missing |
-| cross | nothing | a cell a pair of levels of two features |
+| tags | one bit for each tag | 1/s on each of s tags, and a cell for none |
+| embedding | 2 bytes for each coordinate | a signed share e/\\|e\\|_1 for each coordinate; empty where missing |
+| histogram | 2 bytes for each bin | the shares themselves; empty where missing |
+| cross | nothing | one cell for each pair of levels of two features |
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.features.checks import finite, limits, part, require_keys, text, vocabulary, whole, wrong
+from hushstream.features.checks import finite, fraction, limits, require_keys, text, vocabulary, whole, wrong_type
 from hushstream.features.errors import BadDeclaration, BadValue
 from hushstream.privacy.amounts import count_text
 
 MOST_ENTRIES = 4096
-"""Of a vocabulary."""
+"""Largest number of entries of a vocabulary."""
 
 MOST_NODES = 64
 MOST_COORDINATES = 1024
-"""Of an embedding, and bins of a histogram."""
+"""Largest number of coordinates of an embedding, and of bins of a histogram."""
 
 CROSS_LEVELS = 6
-"""A cross joins the last levels of a feature with more levels into one."""
+"""Largest number of levels that a category or a number has in a cross."""
 
 STEPS = 65534
 """Number of parts of a number's range; the next value means missing."""
@@ -51,7 +51,7 @@ _DAY_STEPS = 43200
 _TIME_NODES = 6
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _MOST_AGAINST_USUAL = 3.0
-"""A visit is assumed to have a third of its largest number of tags."""
+"""Largest number of tags of a value over the usual number: a visit is assumed to have a third of the largest number."""
 
 _UNIT = 32767
 """An embedding's coordinates are in units of 1/32767."""
@@ -115,12 +115,12 @@ class Feature(ABC):
 
     @property
     def own_part(self) -> float:
-        """Share of the information in a cell's sums that its neighbours' sums do not have, too; an assumption."""
+        """Assumed share of the information in a cell's sums that is not also in the sums of its neighbours."""
         return 1.0
 
     @classmethod
     def declared(cls, place: str, given: Mapping[Any, Any]) -> Feature:
-        """The feature of a declaration without its ``kind``; here of a kind that has no settings.
+        """Make the feature from its declaration without ``kind``. This version is for a kind that has no settings.
 
         Raises:
             BadDeclaration: an unknown key, the lack of one, or an impossible value.
@@ -145,7 +145,7 @@ class Feature(ABC):
     @property
     @abstractmethod
     def column(self) -> np.dtype[Any]:
-        """What a value is on the wire."""
+        """The type of a value on the wire."""
 
     @property
     def complete(self) -> bool:
@@ -154,19 +154,21 @@ class Feature(ABC):
 
     @abstractmethod
     def encode(self, name: str, value: Any) -> Encoded:
-        """One value; None is missing.
+        """Encode one value; None means that it is missing.
 
         Raises:
             BadValue: of another type, NaN or infinite.
         """
 
     def encode_all(self, name: str, values: Sequence[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-        """A column of values and of `Outcome`, (n,); NaN of a float array is missing, as data frames write it.
+        """Encode a column of n values; returns it, and the `Outcome` of each value, (n,).
+
+        NaN in a float array means that the value is missing: data frames write it so.
 
         Raises:
             BadValue: as `encode`.
         """
-        found = [self.encode(name, None if _is_gap(values, value) else value) for value in values]
+        found = [self.encode(name, None if _is_missing(values, value) else value) for value in values]
         outcomes = np.array([one.outcome for one in found], dtype=np.int64)
         if not self.column.shape:
             return np.array([one.wire for one in found], dtype=self.column), outcomes
@@ -187,7 +189,7 @@ class Feature(ABC):
 
     @property
     def level_names(self) -> tuple[str, ...]:
-        """The levels that a cross has of this feature; empty where it can be in none."""
+        """Names of the levels that this feature has in a cross; empty if it cannot be part of one."""
         return ()
 
     def levels(self, column: NDArray[Any]) -> Int64:
@@ -195,11 +197,11 @@ class Feature(ABC):
         raise BadDeclaration(f"cross: expected a feature with levels, got a {self.kind}")
 
     def positions(self, column: NDArray[Any]) -> NDArray[np.float64]:
-        """(n,) where each value of a valid column lies on [0, 1]; of the kinds that have levels."""
+        """(n,) the position of each value of a valid column on [0, 1]; only kinds that have levels have this."""
         raise BadDeclaration(f"positions: expected a feature with levels, got a {self.kind}")
 
     def within(self, low: float, high: float) -> str:
-        """Words for the values with positions from ``low`` up to ``high``, for kinds that have levels."""
+        """Describe the values with positions from ``low`` up to ``high``; only kinds that have levels have this."""
         raise BadDeclaration(f"within: expected a feature with levels, got a {self.kind}")
 
 
@@ -315,7 +317,7 @@ class Number(Feature):
         if value is None:
             return Encoded(_MISSING_STEP, Outcome.MISSING)
         number = finite(name, value, "a finite number")
-        # A batch's elementary functions, so that one value and a column give one row.
+        # NumPy computes the logarithm here as for a column: otherwise one value could be encoded differently alone.
         if self.scale == "log":
             clipped = min(max(number, self.low), self.high)
             place = float(np.log(clipped / self.low)) / math.log(self.high / self.low)
@@ -375,7 +377,7 @@ class Number(Feature):
 
 @dataclass(frozen=True, slots=True)
 class Boolean(Feature):
-    """True, false or missing; a cell each."""
+    """True, false or missing; each has a cell."""
 
     kind: ClassVar[str] = "boolean"
 
@@ -395,7 +397,7 @@ class Boolean(Feature):
         if value is None:
             return Encoded(2, Outcome.MISSING)
         if not isinstance(value, bool | np.bool_):
-            raise wrong(name, "true or false", value)
+            raise wrong_type(name, "true or false", value)
         return Encoded(int(value), Outcome.KNOWN)
 
     def valid(self, column: NDArray[Any]) -> Bools:
@@ -420,9 +422,9 @@ class Boolean(Feature):
 
 @dataclass(frozen=True, slots=True)
 class TimeOfDay(Feature):
-    """Hours since midnight where the visitor is, a number or ``HH:MM``.
+    """Hours since midnight in the visitor's local time, as a number or as ``HH:MM``.
 
-    Below 0 and from 24 on it goes around the clock and is counted as clipped. Missing leaves the block empty.
+    A number below 0, or of 24 and more, is taken modulo 24 and counted as clipped. Missing leaves the block empty.
     """
 
     kind: ClassVar[str] = "time_of_day"
@@ -518,7 +520,7 @@ class DayOfWeek(Feature):
         if value is None:
             return Encoded(len(_DAYS), Outcome.MISSING)
         if isinstance(value, str):
-            # Cut first: what is longer than a name is none, however long.
+            # The text is cut first: a longer one is no name of a day, and converting all of it could take long.
             word = value[:12].lower()
             for number, day in enumerate(_DAYS):
                 if word in (day, day[:3]):
@@ -580,13 +582,13 @@ class Tags(Feature):
     def declared(cls, place: str, given: Mapping[Any, Any]) -> Tags:
         require_keys(place, given, ("vocabulary", "most", "redundancy"), ("vocabulary", "most"))
         known = vocabulary(f"{place}.vocabulary", given["vocabulary"], MOST_ENTRIES)
-        redundancy = part(f"{place}.redundancy", given.get("redundancy", 0.0))
+        redundancy = fraction(f"{place}.redundancy", given.get("redundancy", 0.0))
         return cls(known, whole(f"{place}.most", given["most"], 1, len(known)), redundancy)
 
     def settings(self) -> dict[str, Any]:
-        # Left out where it is 0: declarations from before there was one keep their digest.
-        said = {"redundancy": self.redundancy} if self.redundancy else {}
-        return {"vocabulary": list(self.vocabulary), "most": self.most, **said}
+        # A value of 0 is left out, so that declarations from before this setting existed keep their digest.
+        extra = {"redundancy": self.redundancy} if self.redundancy else {}
+        return {"vocabulary": list(self.vocabulary), "most": self.most, **extra}
 
     @property
     def cells(self) -> int:
@@ -613,9 +615,9 @@ class Tags(Feature):
         if value is None:
             return Encoded(bytes(size), Outcome.MISSING)
         if isinstance(value, str | bytes | bytearray) or not isinstance(value, Sequence | set | frozenset):
-            raise wrong(name, "a list of texts", value)
+            raise wrong_type(name, "a list of texts", value)
         found, outcome = dict[int, None](), Outcome.KNOWN
-        # A set has another order in each process: sorted, the same tags are kept everywhere.
+        # A set has another order in each process. It is sorted, so that every process keeps the same tags.
         for entry in sorted(value, key=str) if isinstance(value, set | frozenset) else value:
             number = self._numbers.get(text(name, entry, "a list of texts"))
             if number is None:
@@ -656,16 +658,16 @@ class Tags(Feature):
 
 @dataclass(frozen=True, slots=True)
 class Coordinates(Feature):
-    """A vector: a cell for each of a declared number of coordinates, 2 bytes each; a missing one is all zeros.
+    """A vector: a cell for each of a declared number of coordinates, 2 bytes each; a missing vector is all zeros.
 
     Attributes:
-        count: how many coordinates; the declaration has it under ``counted``.
+        count: number of coordinates; ``counted`` is its key in the declaration.
     """
 
     counted: ClassVar[str]
     least: ClassVar[int] = 1
     wire: ClassVar[str]
-    """What a coordinate is on the wire."""
+    """The type of a coordinate on the wire."""
 
     count: int
 
@@ -812,7 +814,7 @@ class Cross(Feature):
         return np.asarray(column < self.cells)
 
     def paired(self, left: Int64, right: Int64) -> Int64:
-        """(n,) the cell of each pair of levels, -1 where one has none."""
+        """(n,) the cell of each pair of levels; -1 if one of the two values has no level."""
         return np.where((left < 0) | (right < 0), -1, left * self.right_levels + right)
 
     def shares(self, column: NDArray[Any]) -> Shares:
@@ -828,7 +830,7 @@ KINDS: Mapping[str, type[Feature]] = {
 
 
 def _pairs(first: Int64, second: Int64) -> Int64:
-    """(n, 2): `np.stack` takes six times as long for one row."""
+    """Join two columns into (n, 2). `np.stack` takes six times as long for one row."""
     found = np.empty((len(first), 2), dtype=np.int64)
     found[:, 0], found[:, 1] = first, second
     return found
@@ -842,7 +844,7 @@ def _one_cell(column: NDArray[Any]) -> Shares:
 def _vector(name: str, value: Any, length: int) -> NDArray[np.float64]:
     expected = f"{count_text(length, 'finite number')}"
     if isinstance(value, str | bytes) or not isinstance(value, Sequence | np.ndarray):
-        raise wrong(name, expected, value)
+        raise wrong_type(name, expected, value)
     if np.ndim(value) != 1 or len(value) != length:
         raise BadValue(f"{name}: expected {expected}, got {len(value):,} entries")
     if isinstance(value, np.ndarray) and value.dtype.kind in "fiu":
@@ -854,10 +856,10 @@ def _vector(name: str, value: Any, length: int) -> NDArray[np.float64]:
 
 
 def _named_within(names: Sequence[str], positions: NDArray[np.float64], low: float, high: float) -> str:
-    """The values of a kind with few of them whose positions lie from ``low`` up to ``high``."""
+    """Name the values whose positions lie from ``low`` up to ``high``, for a kind with few values."""
     found = [name for name, place in zip(names, positions.tolist(), strict=True) if low <= place < high]
-    told = found if len(found) <= _MOST_NAMED else [*found[: _MOST_NAMED - 1], f"{len(found) - _MOST_NAMED + 1} more"]
-    return " or ".join(told) or "nothing"
+    named = found if len(found) <= _MOST_NAMED else [*found[: _MOST_NAMED - 1], f"{len(found) - _MOST_NAMED + 1} more"]
+    return " or ".join(named) or "nothing"
 
 
 def _clock(name: str, value: str) -> float:
@@ -869,7 +871,7 @@ def _clock(name: str, value: str) -> float:
 
 
 def _floats(name: str, values: object) -> NDArray[np.float64] | None:
-    """The value as a float array; None if it is none."""
+    """The values as a float array; None if they are no float array."""
     if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or values.ndim != 1:
         return None
     if np.isinf(values).any():
@@ -877,6 +879,6 @@ def _floats(name: str, values: object) -> NDArray[np.float64] | None:
     return values.astype(np.float64)
 
 
-def _is_gap(values: object, value: object) -> bool:
+def _is_missing(values: object, value: object) -> bool:
     """Whether a value of a float array is NaN: how data frames write that there is none."""
     return isinstance(values, np.ndarray) and values.dtype.kind == "f" and values.ndim == 1 and value != value

@@ -17,8 +17,8 @@ class KindRow(NamedTuple):
         settings: its keys in a declaration, with an example.
         takes: what the application passes.
         missing, outside: the encoding of a missing value, and of an unknown one or one out of range.
-        row_bytes: of the example, on the wire.
-        cells, places: of the example's block, and in how many of them one value has a share at most.
+        row_bytes: bytes of the example on the wire.
+        cells, places: number of cells of the example's block, and in how many of them one value has a share at most.
     """
 
     kind: str
@@ -74,8 +74,8 @@ _ROWS: Mapping[str, tuple[dict[str, Any], str, str, str]] = {
 
 
 def kind_rows() -> list[KindRow]:
-    """A row for each kind, with figures of the example that stands in it."""
-    return [_row(kind, *said) for kind, said in _ROWS.items()]
+    """Make a row for each kind; its figures are those of the row's example."""
+    return [_row(kind, *facts) for kind, facts in _ROWS.items()]
 
 
 def _row(kind: str, settings: dict[str, Any], takes: str, missing: str, outside: str) -> KindRow:

@@ -29,7 +29,7 @@ from hushstream.features.kinds import KINDS, Cross, Feature, Int64, Number, Outc
 
 MOST_FEATURES = 64
 MOST_CELLS = 65_535
-"""Of all blocks together: a slot names a cell in two bytes."""
+"""Largest number of cells of all blocks together, because a slot names a cell in two bytes."""
 
 MOST_ROW_BYTES = 16_384
 
@@ -97,7 +97,7 @@ class SparseBlocks(NamedTuple):
     Attributes:
         cells: (n, places) int64 in [0, cells of the schema); the block's first cell where the share is 0.
         parts: (n, places) int64, the numerators of shares.
-        wholes: (n, features) int64, the denominators, a block a column.
+        wholes: (n, features) int64, the denominators, one column for each block.
         values: (n, places) float64, what a learner sees.
     """
 
@@ -165,9 +165,9 @@ class FeatureSchema:
 
     @property
     def canonical(self) -> bytes:
-        """The declaration with every default written out, as bytes that stand for it."""
-        said = {"version": _VERSION, "features": self.plain}
-        return json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
+        """The declaration with every default written out, as canonical bytes."""
+        content = {"version": _VERSION, "features": self.plain}
+        return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
     @property
     def plain(self) -> dict[str, dict[str, Any]]:
@@ -180,7 +180,7 @@ class FeatureSchema:
         return hashlib.blake2b(self.canonical, digest_size=_DIGEST_BYTES, person=b"hush-features").digest()
 
     def encode(self, values: Mapping[str, Any]) -> EncodedRow:
-        """One dict of values; a name that is absent, or None, is missing.
+        """Encode one dict of values; a name that is absent or has the value None is missing.
 
         Raises:
             BadValue: a name that is not declared, or a value of another type; names the key, never the value.
@@ -195,7 +195,7 @@ class FeatureSchema:
         return EncodedRow(b"".join(parts), outcomes)
 
     def encode_columns(self, columns: Mapping[str, Sequence[Any]]) -> EncodedRows:
-        """Columns of equal length; a column that is absent is missing in every row.
+        """Encode columns of equal length; an absent column is missing in every row.
 
         NaN of a float array is missing, as data frames write it; NaN among other values is refused.
 
@@ -209,14 +209,14 @@ class FeatureSchema:
         size = lengths.pop()
         rows, counts = np.zeros(size, self.layout), {}
         for name in self.layout.names or ():
-            # An absent column is encoded once: its rows are alike.
+            # An absent column is encoded once, because it has the same value in each row.
             column, outcomes = self.features[name].encode_all(name, columns.get(name, [None]))
             rows[name] = column
             counts[name] = np.bincount(outcomes, minlength=len(Outcome)) * (1 if name in columns else size)
         return EncodedRows(rows, counts)
 
     def read(self, content: bytes) -> Rows:
-        """Rows from the wire, checked: (n,), a view of ``content``.
+        """Read and check rows from the wire: (n,), a view of ``content``.
 
         Raises:
             BadRows: another length, or a value that `encode` never gives; names the feature and the row.
@@ -276,11 +276,11 @@ class FeatureSchema:
             low += size
 
     def positions(self, rows: Rows) -> NDArray[np.float64]:
-        """(n, features) where each value of checked rows lies on [0, 1], a feature a column, by name.
+        """(n, features) the position of each value of checked rows on [0, 1], one column for each feature, by name.
 
-        A number lies where it is in its range (on its scale), an hour in its day, a day in its week, a category's
-        entries side by side in the order of the vocabulary with unknown and missing last, false at 1/6 and true at
-        5/6; what else is missing lies in the middle.
+        The position of a number is that in its range (on its scale), of an hour that in its day, of a day that in its
+        week. A category's entries lie side by side in the order of the vocabulary; unknown and missing are last. False
+        is at 1/6 and true at 5/6. A missing value of another kind is in the middle.
         """
         return np.stack([self.features[name].positions(rows[name]) for name in self.layout.names or ()], axis=1)
 
@@ -301,7 +301,7 @@ class FeatureSchema:
 
     def cell_names(self) -> list[str]:
         """The meaning of each cell in words: "country: fr", "age: about 39", "hour: about 4:00"."""
-        return [f"{block.name}: {said}" for block in self.table for said in _cells_of(self.features[block.name])]
+        return [f"{block.name}: {meaning}" for block in self.table for meaning in _cells_of(self.features[block.name])]
 
     def _shares(self, name: str, rows: Rows) -> tuple[NDArray[Any], Shares]:
         feature = self.features[name]
@@ -320,7 +320,7 @@ class FeatureSchema:
                 continue
             if name in self.features:
                 self.features[name].encode(name, values[name])
-            # Not the name that came: an application may have put anything into it.
+            # The message does not repeat the unknown name, because an application may have put anything into it.
             known = ", ".join(self.layout.names or ())
             raise BadValue(f"features: expected names among {known}, got another")
 
@@ -393,11 +393,11 @@ def _cells_of(feature: Feature) -> list[str]:
 
 
 def _abouts(low: float, high: float, nodes: int, log: bool) -> list[str]:
-    """The values that the nodes of a number stand at, with as few digits as tell them apart."""
+    """Name the values at the nodes of a number, with as few digits as distinguish them."""
     shares = [node / (nodes - 1) for node in range(nodes)]
     values = [low * (high / low) ** one if log else low + (high - low) * one for one in shares]
     for digits in range(3, 18):
-        said = [f"about {value:.{digits}g}" for value in values]
-        if len(set(said)) == nodes:
+        names = [f"about {value:.{digits}g}" for value in values]
+        if len(set(names)) == nodes:
             break
-    return said
+    return names

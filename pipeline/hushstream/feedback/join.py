@@ -11,17 +11,18 @@ depend on rewards.
 
 from __future__ import annotations
 
+import struct
+from array import array
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.feedback.answers import Answer, Answered, KeptAnswers
-
 NOT_SHOWN = -1
-"""Stands for the arm on screen until feedback says which one was shown."""
+"""Value of the arm on screen until feedback says which one was shown."""
 
 
 class JoinOutcome(StrEnum):
@@ -40,29 +41,42 @@ JOIN_OUTCOMES: Mapping[str, Literal["zone-private"]] = dict.fromkeys(map(str, Jo
 """All of them depend on clicks."""
 
 
+@dataclass(slots=True, eq=False)
 class OpenDecision:
-    """A decision that waits: what was answered, its number in the user's life, its deadline and the arm on screen."""
+    """A decision that waits: what was answered, its number in the user's life, its deadline and the arm on screen.
 
-    __slots__ = ("arm", "context", "deadline_ms", "index", "model_version", "propensity", "shown_arm")
+    Its ``context`` (d,) must not be a view of a buffer that is reused.
+    """
 
-    def __init__(
-        self,
-        context: NDArray[np.float32],
-        arm: int,
-        propensity: int,
-        model_version: int,
-        index: int,
-        deadline_ms: int,
-        shown_arm: int = NOT_SHOWN,
-    ) -> None:
-        """Hold one decision; ``context`` (d,) must not be a view of a buffer that is reused."""
-        self.context = context
-        self.arm = arm
-        self.propensity = propensity
-        self.model_version = model_version
-        self.index = index
-        self.deadline_ms = deadline_ms
-        self.shown_arm = shown_arm
+    context: NDArray[np.float32]
+    arm: int
+    propensity: int
+    model_version: int
+    index: int
+    deadline_ms: int
+    shown_arm: int = NOT_SHOWN
+
+
+class Answer(Protocol):
+    """The answer to an event, and until when a repeated request gets it; see `OpenDecision`."""
+
+    @property
+    def arm(self) -> int: ...
+    @property
+    def propensity(self) -> int: ...
+    @property
+    def model_version(self) -> int: ...
+    @property
+    def deadline_ms(self) -> int: ...
+
+
+class Answered(NamedTuple):
+    """The `Answer` of an event that is rewarded."""
+
+    arm: int
+    propensity: int
+    model_version: int
+    deadline_ms: int
 
 
 class OpenDecisions(dict[str, OpenDecision]):
@@ -73,7 +87,7 @@ class OpenDecisions(dict[str, OpenDecision]):
     def __init__(self) -> None:
         """Start with none."""
         super().__init__()
-        self._answered: KeptAnswers | None = None  # most users have none most of the time
+        self._answered: KeptAnswers | None = None  # Most users have no open decision most of the time.
 
     def has_answer(self, event_id: str) -> bool:
         """Whether the answer of this event is kept because it was rewarded."""
@@ -122,3 +136,198 @@ class OpenDecisions(dict[str, OpenDecision]):
         decision = self.pop(event_id)
         self.keep_answer(event_id, decision)
         return decision, arm if decision.shown_arm == NOT_SHOWN else decision.shown_arm
+
+
+# The answers of rewarded events, packed.
+
+_FIELDS = struct.Struct("<qIiIH")
+"""Head of an entry: deadline, propensity, version of the model, arm, and length of the event id, which follows."""
+_LENGTH = struct.Struct("<H")
+"""Length of an event id; ids have at most 128 bytes (`hushstream.schemas.rows.MAX_ID_BYTES`)."""
+_ID = _FIELDS.size
+_ID_LENGTH = _ID - _LENGTH.size
+_LEAST_PLACES = 8
+_BLOCK_BITS = 12
+_BLOCK = 1 << _BLOCK_BITS
+"""An entry begins in a block below this size, and may end above it."""
+_WITHIN = _BLOCK - 1
+_TAG_SHIFT = 32
+"""The lowest bits of a hash select its slot in the table."""
+
+
+class KeptAnswers:
+    """Answers by event id, in the order in which they were first kept; the oldest are dropped first.
+
+    They are packed: about 50 bytes each, where objects take some 250. A user may have thousands of answers within one
+    attribution window, and nearly all of them are only dropped at its end. So answers lie one behind the other in
+    blocks of bytes, in the order of their rewards. A hash table holds their places.
+
+    Blocks are small, and are allocated and freed as a whole. A single buffer that grows would be moved at each growth,
+    and with many users each move would leave a gap in memory that no other buffer fits into: memory use doubled.
+
+    Attributes:
+        next_ms: the deadline of the oldest one; without meaning if there is none.
+    """
+
+    __slots__ = ("_blocks", "_count", "_first", "_last", "_places", "_slots_left", "_tags", "next_ms")
+
+    def __init__(self) -> None:
+        """Begin without answers."""
+        self._begin()
+        self.next_ms = 0
+
+    def __len__(self) -> int:
+        """Number of answers."""
+        return self._count
+
+    def __contains__(self, event_id: str) -> bool:
+        """Whether this event's answer is kept."""
+        return self._places[self._search(event_id)] > 0
+
+    def __iter__(self) -> Iterator[tuple[str, Answered]]:
+        """Event ids and answers, oldest first."""
+        start = self._first & _WITHIN
+        for block in self._blocks:
+            while start < len(block):
+                end = _end(block, start)
+                yield _event_id(block, start, end), _answer(block, start)
+                start = end
+            start = 0
+
+    def get(self, event_id: str) -> Answered | None:
+        """The answer of an event, or None."""
+        places = self._places
+        if not places[hash(event_id) & len(places) - 1]:
+            return None  # The usual case: most events are new.
+        place = places[self._search(event_id)]
+        return _answer(*self._at(place)) if place else None
+
+    def keep(self, event_id: str, answer: Answer) -> None:
+        """Keep an answer. It replaces an earlier one of this event and keeps its age."""
+        places, deadline_ms = self._places, answer.deadline_ms
+        hashed = hash(event_id)
+        slot = hashed & len(places) - 1
+        if places[slot]:
+            slot = self._search(event_id)
+        text = event_id.encode("utf-8", "surrogatepass")
+        fields = _FIELDS.pack(deadline_ms, answer.propensity, answer.model_version, answer.arm, len(text))
+        place = places[slot]
+        if place:
+            block, start = self._at(place)
+            block[start : start + _ID] = fields
+            if place == self._first:
+                self.next_ms = deadline_ms
+            return
+        block = self._blocks[-1]
+        start = len(block)
+        if start >= _BLOCK:
+            block, start = self._another_block(), 0
+        block += fields + text
+        places[slot] = self._last + start
+        self._tags[slot] = hashed >> _TAG_SHIFT & 0xFF
+        if not self._count:
+            self.next_ms = deadline_ms
+        self._count += 1
+        self._slots_left -= 1
+        if not self._slots_left:
+            self._tidy()
+
+    def forget(self, now_ms: int) -> None:
+        """Drop the oldest answers whose deadline has passed, up to the first one whose deadline has not."""
+        while self._count and self.next_ms <= now_ms:
+            self._count -= 1
+            if not self._count:
+                self._begin()
+                return
+            block, start = self._at(self._first)
+            end = _end(block, start)
+            if end < len(block):
+                self._first += end - start
+            else:
+                del self._blocks[0]
+                self._first += _BLOCK - start
+            self.next_ms = _FIELDS.unpack_from(*self._at(self._first))[0]
+
+    def _begin(self) -> None:
+        """Begin without answers, and with the smallest table."""
+        self._blocks = [bytearray()]
+        self._count = 0
+        # A place is the number of a block (from 1 on), followed by the position in it at which an entry begins.
+        self._first = self._last = _BLOCK
+        """Place of the oldest entry, and place of the beginning of the last block."""
+        self._make_table(_LEAST_PLACES)
+
+    def _make_table(self, size: int) -> None:
+        # Open addressing: the table has places of entries (0 if there is none) and bits of their ids' hashes, so that a
+        # search hardly ever reads another entry. Dropped entries stay in the table until it is rebuilt, because an
+        # emptied slot would end the search for entries behind it.
+        self._places = array("I", bytes(4 * size))
+        self._tags = bytearray(size)
+        self._slots_left = 2 * size // 3
+
+    def _at(self, place: int) -> tuple[bytearray, int]:
+        """The block of an entry, and the entry's beginning in it."""
+        return self._blocks[(place >> _BLOCK_BITS) - (self._first >> _BLOCK_BITS)], place & _WITHIN
+
+    def _another_block(self) -> bytearray:
+        """Add an empty block at the end."""
+        block = bytearray()
+        self._blocks.append(block)
+        self._last += _BLOCK
+        return block
+
+    def _search(self, event_id: str) -> int:
+        """The slot of the table that has the entry of this event, or is free for it."""
+        places, tags, hashed = self._places, self._tags, hash(event_id)
+        last, tag = len(places) - 1, hashed >> _TAG_SHIFT & 0xFF
+        slot = hashed & last
+        while place := places[slot]:
+            if tags[slot] == tag and place >= self._first:
+                block, start = self._at(place)
+                if block.startswith(_key(event_id), start + _ID_LENGTH):
+                    break
+            slot = slot + 1 & last
+        return slot
+
+    def _tidy(self) -> None:
+        """Rebuild the table from the kept answers, and number blocks from the first remaining one."""
+        self._first = _BLOCK + (self._first & _WITHIN)
+        self._last = len(self._blocks) << _BLOCK_BITS
+        size = _LEAST_PLACES
+        while size < 5 * self._count:
+            size *= 2
+        self._make_table(size)
+        self._slots_left -= self._count
+        places, tags, last, base, start = self._places, self._tags, size - 1, _BLOCK, self._first & _WITHIN
+        for block in self._blocks:
+            while start < len(block):
+                end = _end(block, start)
+                hashed = hash(_event_id(block, start, end))
+                slot = hashed & last
+                while places[slot]:
+                    slot = slot + 1 & last
+                places[slot] = base + start
+                tags[slot] = hashed >> _TAG_SHIFT & 0xFF
+                start = end
+            base, start = base + _BLOCK, 0
+
+
+def _end(block: bytearray, start: int) -> int:
+    """Where an entry ends."""
+    length: int = _LENGTH.unpack_from(block, start + _ID_LENGTH)[0]
+    return start + _ID + length
+
+
+def _event_id(block: bytearray, start: int, end: int) -> str:
+    return block[start + _ID : end].decode("utf-8", "surrogatepass")
+
+
+def _answer(block: bytearray, start: int) -> Answered:
+    deadline_ms, propensity, model_version, arm, _ = _FIELDS.unpack_from(block, start)
+    return Answered(arm, propensity, model_version, deadline_ms)
+
+
+def _key(event_id: str) -> bytes:
+    """An event id behind its length, so that none is the beginning of another."""
+    text = event_id.encode("utf-8", "surrogatepass")
+    return _LENGTH.pack(len(text)) + text

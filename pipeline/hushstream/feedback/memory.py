@@ -12,56 +12,33 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterator
 from enum import Enum, auto
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 Value = TypeVar("Value")
 
 
-class BoundedMap(Generic[Value]):
-    """A mapping that forgets its oldest keys beyond a capacity; a key keeps the age of its first insertion."""
+class BoundedMap(dict[str, Value]):
+    """A mapping that forgets its oldest keys beyond a capacity; a key keeps the age of its first insertion.
 
-    __slots__ = ("_capacity", "_keys", "_values")
+    Its items are in that order, oldest first. Only `put` adds: nothing else keeps to the capacity.
+    """
+
+    __slots__ = ("_keys", "capacity")
 
     def __init__(self, capacity: int) -> None:
         """Hold at most ``capacity`` keys (at least 1)."""
-        self._capacity = capacity
+        super().__init__()
+        self.capacity = capacity
+        # The first key of a dictionary is found slowly after many were deleted before it.
         self._keys: deque[str] = deque()
-        self._values: dict[str, Value] = {}
-
-    @property
-    def capacity(self) -> int:
-        """Largest number of keys."""
-        return self._capacity
-
-    def __len__(self) -> int:
-        """Number of keys."""
-        return len(self._values)
-
-    def __contains__(self, key: str) -> bool:
-        """Whether the key is remembered."""
-        return key in self._values
-
-    def get(self, key: str) -> Value | None:
-        """The value of a key; None if it was never put or is forgotten."""
-        return self._values.get(key)
 
     def put(self, key: str, value: Value) -> None:
         """Add or replace; forgets the oldest key when full."""
-        if key not in self._values:
-            if len(self._keys) >= self._capacity:
-                del self._values[self._keys.popleft()]
+        if key not in self:
+            if len(self._keys) >= self.capacity:
+                del self[self._keys.popleft()]
             self._keys.append(key)
-        self._values[key] = value
-
-    def copy(self) -> BoundedMap[Value]:
-        """A copy that later changes of this one do not affect."""
-        same: BoundedMap[Value] = BoundedMap(self._capacity)
-        same._keys, same._values = self._keys.copy(), self._values.copy()
-        return same
-
-    def items(self) -> Iterator[tuple[str, Value]]:
-        """Keys and values, oldest first."""
-        return ((key, self._values[key]) for key in self._keys)
+        self[key] = value
 
 
 class PastDecision(NamedTuple):
@@ -197,7 +174,9 @@ class ShownEarlyFeedback:
 
     def claim(self, event_id: str) -> list[FeedbackRow]:
         """Remove and return the feedback for an event that has now been decided, whoever sent it."""
-        users = self._by_event.pop(event_id, {})
+        users = self._by_event.pop(event_id, None)
+        if users is None:
+            return []  # as for most events
         self._by_user.subtract(users.keys())
         self._held -= len(users)
         for user in users:

@@ -10,7 +10,7 @@ With the contexts of one arm as the rows of ``X`` (m, D), ``V = X A^-1`` and ``S
 
 so, as for one event, both move by one product: ``V'`` with ``S^-1 (V, X theta - r)``. Interactions of an arm
 are taken in chunks, of at most `CHUNK` when few arms learn and `CHUNK_OF_MANY` when many do: beyond that the
-small inverses ``S^-1``, one an arm, cost more than the steps they save (measured at D = 25).
+small inverses ``S^-1``, one for each arm, cost more than the steps they save (measured at D = 25).
 
 An arm with more of them than a chunk holds and than there are dimensions takes them all at once, by their sum
 ``G = X'X``, as ``A^-1 <- (I + A^-1 G)^-1 A^-1`` and ``theta <- theta + (I + A^-1 G)^-1 A^-1 X' (r - X theta)``: one
@@ -119,7 +119,7 @@ def learn_batch(state: LinUCBState, contexts: Float32, arms: Int64, rewards: Flo
 
 
 def _learn_sum(matrix: Float32, contexts: Float32, rewards: Float32) -> None:
-    """All interactions of one arm, whose (D, D + 1) part of the state this is."""
+    """Learn all interactions of one arm; ``matrix`` is its (D, D + 1) part of the state."""
     dimension = contexts.shape[1]
     rows, before = contexts.astype(np.float64), matrix.astype(np.float64)
     inverse, theta = before[:, :dimension], before[:, dimension]
@@ -134,7 +134,7 @@ def _learn_sum(matrix: Float32, contexts: Float32, rewards: Float32) -> None:
 def _learn_chunk(
     packed: Float32, active: Int64, rows: Int64, places: Int64, contexts: Float32, rewards: Float32
 ) -> None:
-    """One Woodbury step of the active arms; padding with zero contexts changes nothing."""
+    """Make one Woodbury step for the active arms; padding with zero contexts changes nothing."""
     dimension = contexts.shape[1]
     rank = int(places.max()) + 1
     stacked = np.zeros((len(active), rank, dimension), dtype=np.float32)
@@ -149,7 +149,7 @@ def _learn_chunk(
     system += np.eye(rank, dtype=np.float32)
     matrices -= np.matmul(left.transpose(0, 2, 1), np.matmul(np.linalg.inv(system), right))
     inverse = matrices[:, :, :dimension]
-    # The per-event step relies on symmetry, which this one keeps to rounding only.
+    # The per-event step relies on exact symmetry, and the Woodbury step keeps it only up to rounding.
     inverse += inverse.transpose(0, 2, 1).copy()
     inverse *= np.float32(0.5)
     packed[active] = matrices

@@ -5,11 +5,12 @@ many of the numbers 0 to 10^9 - 1 as its weight. One such number is drawn, and t
 probability of the draw. Nothing is rounded after the draw.
 
 * `EpsilonMixture`: with probability ``share`` any eligible arm, else the best one. Of n eligible arms each owns
-  q = floor(share 10^9 / n); the arms with the highest score divide what is left, the first of them by number one more
-  where it does not divide.
+  q = floor(share 10^9 / n). The arms with the highest score divide the rest; if it does not divide evenly, the first
+  of them by number own one more each.
 * `Softmax`: arm a with probability proportional to exp(s_a / temperature). Scores are rounded to 64ths of the
-  temperature below the best one, at most 20 temperatures below; each arm owns one number at least, and the first of
-  the best arms what division leaves over. Weights come of a table of `decimal`, which rounds alike on every machine.
+  temperature below the best one, at most 20 temperatures below. Each arm owns at least one number, and the first of
+  the best arms owns the remainder of the division. Weights come from a table that is computed with `decimal`, which
+  rounds the same way on every machine.
 
 Source: Sutton and Barto 2018, sections 2.2 and 2.8; Horvitz and Thompson 1952 for what propensities are good for.
 """
@@ -133,10 +134,10 @@ class Softmax:
         parts = _exponentials()[np.clip(np.nan_to_num(steps, nan=_LOWEST), 0, _LOWEST).astype(np.intp)]
         if eligible is not None:
             parts = np.where(eligible, parts, 0)
-        there = parts > 0
-        count = int(there.sum())
+        allowed = parts > 0
+        count = int(allowed.sum())
         # Below 2^31 10^9, so within 64 bits.
-        weights = np.where(there, 1 + parts * (WHOLE - count) // int(parts.sum()), 0)
+        weights = np.where(allowed, 1 + parts * (WHOLE - count) // int(parts.sum()), 0)
         weights[int(parts.argmax())] += WHOLE - int(weights.sum())
         return weights
 
@@ -149,8 +150,8 @@ class Softmax:
         above = int(np.cumsum(weights)[other.arm])
         # e^(2/64) < 1 + 1/16; every end of an interval moves by less than that share of all numbers.
         near = above - owned - WHOLE // 16 <= number < above + WHOLE // 16
-        alike = owned > 0 and 16 * abs(other.propensity - owned) <= owned + 16
-        return 0.0 if near and alike else float("inf")
+        similar = owned > 0 and 16 * abs(other.propensity - owned) <= owned + 16
+        return 0.0 if near and similar else float("inf")
 
 
 def highest(scores: Scores, eligible: Bools | None) -> float:

@@ -27,28 +27,24 @@ class Highest:
         self._tied = bytearray(arms)
         self._is_best = np.ndarray(arms, np.bool_, self._tied)
 
-    def exclude(self, scores: Scores, eligible: Bools) -> None:
-        """Write minus infinity as the score of every arm that is not eligible, (K,) bool.
-
-        Raises:
-            NoEligibleArm: none is.
-        """
-        if not eligible.any():
-            raise NoEligibleArm(self._arms)
-        np.copyto(scores, -np.inf, where=np.logical_not(eligible, out=self._excluded))
-
-    def choose(self, scores: Scores, tie: int | Callable[[int], int]) -> tuple[int, int]:
+    def choose(self, scores: Scores, tie: int | Callable[[int], int], eligible: Bools | None = None) -> tuple[int, int]:
         """The arm with the highest of (K,) scores, and how many arms share that score.
 
         Args:
-            scores: of every arm.
+            scores: of every arm; that of an arm that is not eligible is replaced by minus infinity.
             tie: which of ``n > 1`` tied arms to take: a callable is given ``n`` and returns a uniform draw
                 from 0 to ``n - 1``; an integer ``tie`` takes number ``tie mod n`` (draw it from many more
                 values than there are arms). Either way the propensity of the chosen arm is ``1/n``.
+            eligible: (K,) bool, the arms allowed; None allows all.
 
         Raises:
+            NoEligibleArm: ``eligible`` allows none.
             LearnerError: the scores are not numbers.
         """
+        if eligible is not None:
+            if not eligible.any():
+                raise NoEligibleArm(self._arms)
+            np.copyto(scores, -np.inf, where=np.logical_not(eligible, out=self._excluded))
         arm = int(scores.argmax())
         _equal(scores, scores[arm : arm + 1], self._is_best)
         ties = self._tied.count(1)

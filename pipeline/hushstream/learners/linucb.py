@@ -25,7 +25,6 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -224,7 +223,7 @@ class LinUCB:
 
     def choose(
         self,
-        state: Any,
+        state: LinUCBState,
         context: Float32,
         tie: int | Callable[[int], int] = 0,
         eligible: Bools | None = None,
@@ -232,7 +231,7 @@ class LinUCB:
         """The arm with the highest score, and how many arms share that score.
 
         Args:
-            state: of a form that `scores` takes.
+            state: of this kernel's shape.
             context: (D,) float32.
             tie: which of several tied arms to take; see `Highest.choose`.
             eligible: (K,) bool, the arms allowed; None allows all.
@@ -241,10 +240,7 @@ class LinUCB:
             NoEligibleArm: ``eligible`` allows none.
             LearnerError: the scores are not numbers.
         """
-        scores = self.scores(state, context)
-        if eligible is not None:
-            self._highest.exclude(scores, eligible)
-        return self._highest.choose(scores, tie)
+        return self._highest.choose(self.scores(state, context), tie, eligible)
 
     def learn(self, state: LinUCBState, context: Float32, arm: int, reward: float) -> None:
         """Fold one interaction into the state (Sherman-Morrison; copies a shared state first)."""

@@ -151,10 +151,7 @@ class OneHotUCB:
             NoEligibleArm: ``eligible`` allows none.
         """
         scores = self.scores(state, code)
-        if eligible is not None:
-            scores = scores.copy()
-            self._highest.exclude(scores, eligible)
-        return self._highest.choose(scores, tie)
+        return self._highest.choose(scores if eligible is None else scores.copy(), tie, eligible)
 
     def learn(self, state: OneHotState, code: int, arm: int, reward: float) -> None:
         """Fold one interaction into the state."""
@@ -183,7 +180,7 @@ class OneHotUCB:
         if len(touched):
             table = table.copy()
             table[touched] = [state.own[code][_SCORE] for code in touched.tolist()]
-        # One row per code is settled, however often the code occurs.
+        # Ties are resolved in one row for each code, however often the code occurs.
         best = table == table.max(axis=1, keepdims=True)
         tied = best.sum(axis=1)
         order = np.argsort(~best, axis=1, kind="stable")

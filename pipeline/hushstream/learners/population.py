@@ -76,7 +76,7 @@ class Population:
         counts = np.empty(self.users, dtype=np.int64)
         for low in range(0, self.users, self._chunk):
             part = slice(low, min(low + self._chunk, self.users))
-            arms[part], counts[part] = _settle(self._scores(contexts[part], part), ties[part])
+            arms[part], counts[part] = _best_arms(self._scores(contexts[part], part), ties[part])
         return arms, counts
 
     def learn(self, contexts: Float32, arms: Int64, rewards: Float64) -> None:
@@ -154,7 +154,7 @@ class Population:
         np.multiply(mean - rewards, shrink, out=self._gains[part, now])
 
 
-def _settle(scores: Float32, ties: Int64) -> tuple[Int64, Int64]:
+def _best_arms(scores: Float32, ties: Int64) -> tuple[Int64, Int64]:
     """The best arm of each column of (K, n) scores, ties by number."""
     best = scores == scores.max(axis=0)
     counts = np.count_nonzero(best, axis=0)

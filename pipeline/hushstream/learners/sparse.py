@@ -227,10 +227,7 @@ class SparseUCB:
             NoEligibleArm: ``eligible`` allows none.
             LearnerError: the scores are not numbers.
         """
-        scores = self.scores(model, own, context)
-        if eligible is not None:
-            self._highest.exclude(scores, eligible)
-        return self._highest.choose(scores, tie)
+        return self._highest.choose(self.scores(model, own, context), tie, eligible)
 
     def learn(self, model: SparseModel, own: OwnSteps, context: SparseContext, arm: int, reward: float) -> None:
         """Fold one interaction into what the user learned alone; arguments as in `scores`."""

@@ -1,6 +1,7 @@
 """Privacy amounts as integers that only ever round up: epsilon in millionths, delta in units of 2^-80.
 
-A float means its shortest decimal, as it was typed: 0.1 is 100,000 millionths, without one more for its binary rest.
+A float stands for its shortest decimal, as it was typed: 0.1 is exactly 100,000 millionths. Its binary value is
+slightly larger, and would be rounded up to one more.
 """
 
 from __future__ import annotations
@@ -138,15 +139,15 @@ def count_text(count: float, noun: str, form: str = "") -> str:
         noun: in the singular.
         form: format of the number.
     """
-    said = format(count, form)
-    return f"{said} {noun if said == '1' else _PLURALS.get(noun, f'{noun}s')}"
+    number = format(count, form)
+    return f"{number} {noun if number == '1' else _PLURALS.get(noun, f'{noun}s')}"
 
 
 _PLURALS = {"leaf": "leaves"}
 
 
 def duration_text(seconds: float) -> str:
-    """How long something takes: ``20 seconds``, ``1 hour``, ``1.5 hours``; in hours from one on, else in minutes."""
+    """A duration in the largest unit of which it has at least one: ``20 seconds``, ``1 hour``, ``1.5 hours``."""
     size, unit = next((one for one in ((3600, "hour"), (60, "minute")) if seconds >= one[0]), (1, "second"))
     return count_text(seconds / size, unit, ",.4g")
 

@@ -12,7 +12,7 @@ from (epsilon, delta)     delta beside the curve: of two (eps, delta)-close laws
 from zCDP                 Renyi, order a: a rho.
 from Renyi, order a       (eps, delta) for any delta: eps = D + ln(1/delta)/(a-1) + ln(1-1/a) - ln(a)/(a-1) (Canonne,
                           Kamath, Steinke 2020, Proposition 12). Any order is a valid bound.
-not there                 from (epsilon, delta) to a curve without a delta: there is none.
+no conversion             from (epsilon, delta) to a curve without a delta.
 ========================  ======================================================================================
 
 Composition by these rules agrees with Google's dp-accounting, which the tests use as the oracle; at run time only

@@ -23,7 +23,7 @@ def encode(*parts: Part) -> bytes:
     """
     pieces: list[bytes] = []
     for part in parts:
-        # Nearly all are text: every user's key is made of it.
+        # Text is tested first, because nearly all parts are text: each user's key is derived from it.
         tag, payload = (b"s", part.encode()) if type(part) is str else _tagged(part)
         pieces += (tag, len(payload).to_bytes(8, "little"), payload)
     return b"".join(pieces)

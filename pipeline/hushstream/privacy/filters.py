@@ -38,7 +38,7 @@ from hushstream.privacy.errors import LedgerError
 from hushstream.privacy.ledger import Debit
 
 _MOST = 1 << 62
-"""End of a search upwards; above any price."""
+"""Upper end of a search; it is above any price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class ConcentratedFilter:
         return cls(rho, limit.delta_units - half, half)
 
     def price(self, debit: Debit) -> tuple[int, ...]:
-        """(rho in millionths, delta beside it)."""
+        """The debit as (rho in millionths, delta beside it)."""
         if len(debit.curve) == 2:
             return debit.curve
         _require_curve(debit)
@@ -78,7 +78,7 @@ class ConcentratedFilter:
         return not total or (total[0] <= self.rho_micro and total[1] <= self.residue_units)
 
     def cost(self, total: tuple[int, ...]) -> Cost:
-        """The epsilon at the filter's delta, and that delta with what stands beside it."""
+        """The epsilon at the filter's delta; and this delta plus the delta beside the curve."""
         if not any(total):
             return Cost(0)
         epsilon = rho_to_epsilon_micro(total[0], self.delta_units)
@@ -153,7 +153,7 @@ class RenyiFilter:
         return not total or (self._at_order(total) <= self.divergence_micro and total[-1] <= self.residue_units)
 
     def cost(self, total: tuple[int, ...]) -> Cost:
-        """The epsilon at the filter's order and delta, and that delta with what stands beside it."""
+        """The epsilon at the filter's order and delta; and this delta plus the delta beside the curve."""
         if not any(total):
             return Cost(0)
         at_order = self._at_order(total)
@@ -163,8 +163,8 @@ class RenyiFilter:
     def left(self, total: tuple[int, ...]) -> Cost:
         """The largest single (epsilon, delta) that would still be admitted; prices with a curve may be larger."""
         spent, residue = (self._at_order(total), total[-1]) if total else (0, 0)
-        room = self.divergence_micro - spent
-        epsilon = _largest(lambda epsilon: pure_to_renyi_micro(epsilon, self.order) <= room) if room > 0 else 0
+        unspent = self.divergence_micro - spent
+        epsilon = _largest(lambda epsilon: pure_to_renyi_micro(epsilon, self.order) <= unspent) if unspent > 0 else 0
         return Cost(epsilon, max(0, self.residue_units - residue))
 
     def part(self, share: Fraction) -> RenyiFilter:

@@ -39,7 +39,7 @@ _KEY_ID_HEX = 16
 
 
 def next_key(key: Key, epoch: int) -> Key:
-    """The key of ``epoch``, from the key of the epoch before it; the opposite is impossible."""
+    """Derive the key of ``epoch`` from the key of the epoch before it; nobody can derive the other direction."""
     return key.derive("epoch-ratchet", epoch)
 
 
@@ -165,9 +165,9 @@ def rotate(path: str | Path) -> KeyRing:
     ring = load_ring(path)
     if ring.current >= LARGEST_EPOCH:
         raise KeyFileError(f"key file {path}: expected an epoch below {LARGEST_EPOCH}; make a new key")
-    turned = KeyRing(ring.oldest, ring.current + 1, ring.retired, ring.key)
-    _replace(path, turned)
-    return turned
+    rotated = KeyRing(ring.oldest, ring.current + 1, ring.retired, ring.key)
+    _replace(path, rotated)
+    return rotated
 
 
 def retire(path: str | Path, epoch: int) -> KeyRing:
@@ -201,7 +201,7 @@ def _replace(path: str | Path, ring: KeyRing) -> None:
     lines += [f"retired {epoch} {key_id.hex()}" for epoch, key_id in ring.retired]
     fresh = target.with_name(f"{target.name}.new")
     try:
-        # What a crash left there is a copy of a key, and never in use.
+        # A file that a crash left there is a copy of a key that was never in use.
         with contextlib.suppress(FileNotFoundError):
             with fresh.open("r+b") as left:
                 _overwrite(left)

@@ -13,7 +13,7 @@ import secrets
 import shlex
 import stat
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
@@ -57,7 +57,7 @@ class Key:
             raise PrivacyError(f"key: expected {KEY_BYTES} bytes, got {got}")
         object.__setattr__(self, "_material", material)
         object.__setattr__(self, "_reproducible", bool(reproducible))
-        # Found when they are first asked for: every user has a key, and most are asked for neither.
+        # Both values are computed at their first use: every user has a key, and most keys need neither.
         object.__setattr__(self, "_key_id", None)
         object.__setattr__(self, "_digest_key", None)
         object.__setattr__(self, "_set_up", None)
@@ -96,10 +96,6 @@ class Key:
         return Key(self.prf("derive", purpose, *parts), self._reproducible)
 
     def digest(self, purpose: str, *chunks: bytes) -> bytes:
-        """Digest of ``chunks`` (16 bytes); see `digest_all`."""
-        return self.digest_all(purpose, chunks)
-
-    def digest_all(self, purpose: str, chunks: Sequence[bytes]) -> bytes:
         """Keyed digest of a sequence of chunks (16 bytes); without the key it reveals nothing about them.
 
         Keyed BLAKE2b over: length of purpose, purpose, number of chunks, all lengths, all chunks. Numbers

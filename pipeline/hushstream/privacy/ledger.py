@@ -107,12 +107,12 @@ class BasicFilter:
     limit: Cost
 
     def price(self, debit: Debit) -> tuple[int, ...]:
-        """(epsilon in millionths, delta in units of 2^-80)."""
+        """The debit as (epsilon in millionths, delta in units of 2^-80)."""
         return debit.cost.epsilon_micro, debit.cost.delta_units
 
     def admits(self, total: tuple[int, ...]) -> bool:
         """Whether both sums stay within the limit."""
-        return self.cost(total).fits(self.limit)
+        return not total or (total[0] <= self.limit.epsilon_micro and total[1] <= self.limit.delta_units)
 
     def cost(self, total: tuple[int, ...]) -> Cost:
         """Both sums."""
@@ -142,12 +142,16 @@ class ChargeFilter:
     releases: int | None
 
     def price(self, debit: Debit) -> tuple[int, ...]:
-        """(epsilon in millionths, delta in units of 2^-80, 1 release)."""
+        """The debit as (epsilon in millionths, delta in units of 2^-80, 1 release)."""
         return debit.cost.epsilon_micro, debit.cost.delta_units, 1
 
     def admits(self, total: tuple[int, ...]) -> bool:
         """Whether the price is paid at most once, and the number of releases is within the limit."""
-        return self.cost(total).fits(self.limit) and self._paid_for(total)
+        if not total:
+            return True
+        epsilon_micro, delta_units, releases = total
+        paid_once = epsilon_micro <= self.limit.epsilon_micro and delta_units <= self.limit.delta_units
+        return paid_once and (self.releases is None or releases <= self.releases)
 
     def cost(self, total: tuple[int, ...]) -> Cost:
         """Both sums."""
@@ -156,9 +160,6 @@ class ChargeFilter:
     def left(self, total: tuple[int, ...]) -> Cost:
         """The limit less both sums; zero if no release is left."""
         return self.limit - self.cost(total)
-
-    def _paid_for(self, total: tuple[int, ...]) -> bool:
-        return self.releases is None or not total or total[2] <= self.releases
 
 
 class Ledger:
@@ -192,33 +193,26 @@ class Ledger:
         Raises:
             LedgerError: an unknown scope, or two debits in one.
         """
-        refused = self.refusal(debits)
+        sums, refused = self._with(debits)
         if refused is None:
-            self.take(debits)
+            self._totals |= sums
         return refused
 
     def refusal(self, debits: Sequence[Debit]) -> Exhausted | None:
-        """What `try_debits` would answer; changes nothing.
+        """What `try_debits` would return; this changes nothing.
 
         Raises:
-            LedgerError: as there.
+            LedgerError: as `try_debits`.
         """
-        if len({debit.scope for debit in debits}) < len(debits):
-            raise LedgerError("ledger: expected debits of different scopes, got two of one")
-        for debit in debits:
-            limit = self._filter(debit.scope)
-            if not limit.admits(self._total_with(debit)):
-                return Exhausted(debit.scope, debit.cost, self.left(debit.scope))
-        return None
+        return self._with(debits)[1]
 
     def take(self, debits: Sequence[Debit]) -> None:
-        """Enter a debit from the journal, whatever the limits: it was charged and released before.
+        """Enter debits from the journal, whatever the limits: they were charged and released before.
 
         Raises:
-            LedgerError: an unknown scope.
+            LedgerError: as in `try_debits`.
         """
-        sums = {debit.scope: self._total_with(debit) for debit in debits}
-        self._totals |= sums
+        self._totals |= self._with(debits)[0]
 
     def close(self, scope: str) -> None:
         """Forget a scope after its last debit."""
@@ -256,10 +250,19 @@ class Ledger:
                 raise LedgerError(f"ledger of {scope}: expected {width} sums of at least 0, got {len(total)}")
         self._totals = {**dict.fromkeys(self._filters, ()), **totals}
 
-    def _total_with(self, debit: Debit) -> tuple[int, ...]:
-        price = self._filter(debit.scope).price(debit)
-        total = self._totals.get(debit.scope) or (0,) * len(price)
-        return tuple(map(add, total, price))
+    def _with(self, debits: Sequence[Debit]) -> tuple[dict[str, tuple[int, ...]], Exhausted | None]:
+        """The sums of the scopes of some debits with these added, and the first one that its limit does not admit."""
+        sums: dict[str, tuple[int, ...]] = {}
+        refused = None
+        for debit in debits:
+            scope, limit = debit.scope, self._filter(debit.scope)
+            if scope in sums:
+                raise LedgerError("ledger: expected debits of different scopes, got two of one")
+            before, price = self._totals.get(scope, ()), limit.price(debit)
+            sums[scope] = tuple(map(add, before, price)) if before else price
+            if refused is None and not limit.admits(sums[scope]):
+                refused = Exhausted(scope, debit.cost, limit.left(before))
+        return sums, refused
 
     def _filter(self, scope: str) -> Filter:
         found = self._filters.get(scope) or self._kinds.get(scope.partition("/")[0])

@@ -1,4 +1,4 @@
-"""hushstream from Python: `run`, `evaluate` and `experiment`, from a script, a notebook, or anywhere else."""
+"""The Python API of hushstream: `run`, `evaluate` and `experiment`, for scripts and notebooks."""
 
 from hushstream.api.calls import evaluate, experiment, run
 from hushstream.api.options import own_options

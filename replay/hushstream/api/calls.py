@@ -1,4 +1,4 @@
-"""The three calls."""
+"""The three functions of the Python API: `run`, `evaluate`, `experiment`."""
 
 from __future__ import annotations
 
@@ -44,24 +44,26 @@ def run(
     """Play a dataset through a system, as an application would (`hushstream replay`).
 
     Args:
-        system: by name, built in or of another package.
-        dataset: a world by name; for a system that plays tables also the path of one, or a data frame, with
+        system: name of a system, built in or of another package.
+        dataset: name of a world; for a system that plays tables, also the path of a table, or a data frame, with
             ``world={"mapping": ...}``. By default the system's own.
         runner: "direct" (machines in this process) or "stream" (broker and workers as processes).
         bootstrap: a Kafka to run on; by default the embedded broker.
         security: YAML file with that Kafka's SASL and TLS settings.
         folder: where the deployment's folder is kept.
-        seed: of the world, the coins and the keys: the run is reproducible, and says that it is not private.
+        seed: seed of the world, of random choices and of the keys: the run is reproducible, and says that it is not
+            private.
         limit: users in all.
         set: values of the configuration: ``{"privacy.epsilon": 0.5}``, or nested.
         world: options of the dataset.
-        data_dir: a local folder in place of downloads.
+        data_dir: a local folder instead of downloads.
         verify: recompute everything that was published, at the end.
-        progress: called with (interactions done, in all, what is going on), maybe from another thread.
-        own: options of the system alone: `own_options` says which there are, and what they mean.
+        progress: called with (interactions done, interactions in all, name of the present work), maybe from another
+            thread.
+        own: options that only this system has; `own_options` lists them with their meanings.
 
     Raises:
-        HushstreamError: an unknown system, dataset or option; a wrong configuration.
+        HushstreamError: an unknown system, dataset or option; an invalid configuration.
     """
     study = study_of(system)
     name, values = world_of(study, dataset, world or {})
@@ -117,21 +119,21 @@ def evaluate(
 
     Args:
         log: the path of a CSV or Parquet file, or a data frame; needs a mapping.
-        mapping: which column means what: a YAML file, or its keys and values.
-        deployment: a deployment.yaml, or a draft of one, that is judged as it stands; it declares features.
-        dataset: a published log by name, in place of a log of one's own.
+        mapping: the meaning of each column: a YAML file, or its keys and values.
+        deployment: a deployment.yaml, or a draft of one, that is evaluated unchanged; it declares features.
+        dataset: name of a published log, instead of a log of one's own.
         option: options of the published log.
         runner, bootstrap, security, folder, verify, progress: as in `run`.
-        seed: of the keys, the coins, and who contributes.
+        seed: seed of the keys, of random choices, and of who contributes.
         contributors: share of the users who contribute a slot; the others are evaluated.
-        limit: at most so many rows.
-        from_: contributors' rows before this one were played already.
+        limit: largest number of rows.
+        from_: first row to play; contributors' rows before it were played already.
         speed: multiple of logged time; by default as fast as possible.
-        in_flight: rows under way at the same time.
+        in_flight: largest number of rows in flight.
         condition: only these conditions of the comparison.
         least_propensity: lower bound of the logging policy's propensities; by default the log's least.
         set: values of the configuration.
-        data_dir: a local folder in place of downloads.
+        data_dir: a local folder instead of downloads.
 
     Raises:
         HushstreamError: an unknown dataset or option; a log or mapping that cannot be read or replayed.
@@ -173,9 +175,9 @@ def experiment(
     """A table or figure of a paper (`hushstream experiment`).
 
     Args:
-        name: which; `hushstream experiment` lists them.
-        quick: a small version that takes seconds.
-        data_dir: a local folder in place of downloads.
+        name: name of the experiment; `hushstream experiment` lists them.
+        quick: whether to run a small version, which takes seconds.
+        data_dir: a local folder instead of downloads.
         progress: as in `run`.
 
     Raises:

@@ -1,6 +1,6 @@
-"""Options by the names that the command line has for them, without dashes: ``--in-flight`` is ``in_flight``.
+"""Translates options of the command line into Python's names: ``--in-flight`` is ``in_flight``.
 
-Where such a name is a word of Python's, an underscore follows it: ``--from`` is ``from_``.
+A name that is a keyword of Python gets an underscore at its end: ``--from`` is ``from_``.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.catalogue import DEFAULT
 
 SHARED = tuple(one.name for one in fields(PlayOptions))
-"""Options that every system has, which `hushstream.api.run` names itself."""
+"""Options that every system has; `hushstream.api.run` has parameters for them."""
 
 
 def python_name(flag: str) -> str:
-    """How an option of the command line is called in Python."""
+    """The Python name of an option of the command line."""
     name = flag.lstrip("-").replace("-", "_")
     return f"{name}_" if iskeyword(name) else name
 
 
 def own_names(study: Study) -> dict[str, str]:
-    """The options that a system has of its own: their fields, by how they are called in Python."""
+    """The options that only this system has: their fields, by Python name."""
     own = [one.name for one in fields(study.options) if one.name not in SHARED]
     return {python_name(study.flags.get(name, name)): name for name in own}
 
 
 def own_options(system: str = DEFAULT) -> dict[str, str]:
-    """What a system takes in `run` beside the options of every system: by name, what it means.
+    """The options that only this system accepts in `run`: by name, the meaning.
 
     Raises:
         HushstreamError: there is no such system.
@@ -47,10 +47,10 @@ def own_options(system: str = DEFAULT) -> dict[str, str]:
 
 
 def own_values(study: Study, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a system by their fields.
+    """The values of a system's own options, by field.
 
     Raises:
-        HushstreamError: one that the system does not have.
+        HushstreamError: the system does not have one of them.
     """
     known = own_names(study)
     unknown = sorted(set(given) - set(known))
@@ -62,12 +62,12 @@ def own_values(study: Study, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def names(given: str | Sequence[str]) -> tuple[str, ...]:
-    """One name, or several."""
+    """A tuple of names, from one name or several."""
     return (given,) if isinstance(given, str) else tuple(given)
 
 
 def path(given: str | Path | None) -> Path | None:
-    """A path, where one is given."""
+    """A `Path`, or None if none is given."""
     return None if given is None else Path(given)
 
 
@@ -75,7 +75,7 @@ def world_of(study: Study, dataset: Any, world: Mapping[str, Any]) -> tuple[str,
     """The name of a world and its options, for a dataset by name, by the path of a table, or as a data frame.
 
     Raises:
-        HushstreamError: a table, for a system that plays none.
+        HushstreamError: a table was given, and the system plays no tables.
     """
     if dataset is None:
         return study.dataset, dict(world)

@@ -1,4 +1,4 @@
-"""Record batches of magic 2: checked, stamped with their offset, otherwise opaque bytes.
+"""Checks record batches of magic 2 and stamps them with their offset; otherwise they are opaque bytes.
 
 Layout: Apache Kafka documentation, section "Record Batch".
 """
@@ -28,7 +28,7 @@ _CONTROL = 0x20
 _CODEC, _GZIP = 0x07, 1
 _GZIP_WINDOW = 31
 _UNPACKED_LIMIT = 16 * 1024 * 1024
-"""What a compressed batch may come to when the broker must look inside."""
+"""Largest unpacked size of a compressed batch that the broker opens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +72,9 @@ def read_header(batch: bytes) -> BatchHeader:
 
 
 def stamp(batch: bytes, base_offset: int, append_time_ms: int | None) -> bytes:
-    """The batch as it is stored: with its offset and, for LogAppendTime, the broker's time.
+    """Make the batch as it is stored: with its offset and, for LogAppendTime, the broker's time.
 
-    The time lies inside the CRC, which is then computed anew; the offset lies outside.
+    The CRC covers the time, so it is then computed anew; it does not cover the offset.
     """
     placed = _PLACEMENT.pack(base_offset, len(batch) - 12, 0)
     if append_time_ms is None:
@@ -89,12 +89,12 @@ def stamp(batch: bytes, base_offset: int, append_time_ms: int | None) -> bytes:
 
 
 def first_record_from(batch: bytes, timestamp_ms: int) -> tuple[int, int]:
-    """Offset and time of the first record of a stored batch that is not older than `timestamp_ms`.
+    """Find offset and time of the first record of a stored batch that is not older than `timestamp_ms`.
 
     The caller knows that there is one (the batch's largest timestamp is not smaller).
 
     Raises:
-        RequestRefused: the batch is compressed with another codec than gzip, or is too large unpacked.
+        RequestRefused: the batch is compressed with a codec other than gzip, or is too large when unpacked.
     """
     _require_openable(batch)
     try:
@@ -111,7 +111,7 @@ def first_record_from(batch: bytes, timestamp_ms: int) -> tuple[int, int]:
 
 
 def _require_openable(batch: bytes) -> None:
-    """Refuse a compressed batch before it is unpacked, unless it is known what it comes to."""
+    """Refuse a compressed batch before it is unpacked, unless its unpacked size is known and within the limit."""
     codec = int.from_bytes(batch[_ATTRIBUTES_OFFSET : _ATTRIBUTES_OFFSET + 2], "big") & _CODEC
     if not codec:
         return

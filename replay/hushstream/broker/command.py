@@ -1,4 +1,4 @@
-"""The broker as a process of its own."""
+"""Runs the broker as a process of its own."""
 
 import argparse
 import asyncio
@@ -85,7 +85,7 @@ async def _run(settings: BrokerSettings, ready_file: Path | None) -> None:
 
 
 def _write_whole(path: Path, text: str) -> None:
-    """A reader that sees the file sees all of it."""
+    """Write a file so that a reader sees either no file or all of it."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)

@@ -1,4 +1,4 @@
-"""All consumer groups of a broker and the offsets they committed."""
+"""Keeps all consumer groups of a broker, and the offsets that they have committed."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class GroupCoordinator:
         return self._groups.get(group_id)
 
     async def join(self, group_id: str, joiner: Joiner, id_required: bool) -> Joined:
-        """Join and wait for the generation to begin.
+        """Join a group and wait until the generation begins.
 
         Raises:
             RequestRefused: INVALID_GROUP_ID, INVALID_SESSION_TIMEOUT, MEMBER_ID_REQUIRED (its message is the
@@ -72,7 +72,7 @@ class GroupCoordinator:
         self._existing(group_id).leave(member_id)
 
     def check_commit(self, group_id: str, generation: int, member_id: str) -> None:
-        """Whether this member may commit now.
+        """Check that this member may commit now.
 
         Raises:
             RequestRefused: INVALID_GROUP_ID, ILLEGAL_GENERATION for a group that does not exist, or what
@@ -85,7 +85,7 @@ class GroupCoordinator:
         self._group(group_id).check_commit(generation, member_id)
 
     def commit(self, group_id: str, topic: str, partition: int, committed: CommittedOffset) -> None:
-        """Store one position of a group whose commit was checked.
+        """Store one position of a group; call `check_commit` before.
 
         Raises:
             RequestRefused: OFFSET_METADATA_TOO_LARGE.
@@ -95,11 +95,11 @@ class GroupCoordinator:
         self._offsets.setdefault(group_id, {})[topic, partition] = committed
 
     def committed(self, group_id: str) -> dict[tuple[str, int], CommittedOffset]:
-        """Positions of a group by (topic, partition)."""
+        """The committed positions of a group, by (topic, partition)."""
         return self._offsets.get(group_id, {})
 
     def forget_topic(self, topic: str) -> None:
-        """Drop what groups committed for a topic that was deleted."""
+        """Drop the positions of all groups in a topic that was deleted."""
         for offsets in self._offsets.values():
             for key in [key for key in offsets if key[0] == topic]:
                 del offsets[key]

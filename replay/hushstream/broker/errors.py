@@ -46,7 +46,7 @@ class BrokerStartError(Exception):
 
 
 class MalformedRequest(Exception):
-    """Bytes that are no request this broker can answer; the connection that sent them is closed."""
+    """The bytes are not a request that this broker can answer; their connection is closed."""
 
 
 class RequestRefused(Exception):

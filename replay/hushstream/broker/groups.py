@@ -45,7 +45,7 @@ class Group:
     # Requests
 
     def promise_member_id(self, client_id: str, session_timeout_ms: int) -> str:
-        """A member id that is to be presented in a second join (KIP-394); it lapses after a session."""
+        """Make a member id, which the client must give in a second join (KIP-394); it expires like a session."""
         member_id = _new_member_id(client_id)
         self._promised[member_id] = _later(session_timeout_ms, self._forget_promise, member_id)
         return member_id
@@ -83,7 +83,7 @@ class Group:
         return waiting
 
     def sync(self, generation: int, member_id: str, assignments: dict[str, bytes]) -> asyncio.Future[bytes]:
-        """The member's part of the leader's assignment, as soon as the leader has sent it.
+        """Give the member's part of the leader's assignment, as soon as the leader has sent it.
 
         Raises:
             RequestRefused: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION or REBALANCE_IN_PROGRESS.
@@ -127,7 +127,7 @@ class Group:
         self._remove(member_id, "left")
 
     def check_commit(self, generation: int, member_id: str) -> None:
-        """Whether an offset commit may be taken; a commit counts as a sign of life.
+        """Check that an offset commit may be accepted; it also keeps the session alive.
 
         Raises:
             RequestRefused: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION or REBALANCE_IN_PROGRESS.
@@ -161,10 +161,10 @@ class Group:
     # Membership
 
     def _of_instance(self, joiner: Joiner) -> Member | None:
-        """The member that a static member comes back in place of; None for every other.
+        """The former member whose place a returning static member takes; None for any other joiner.
 
         Raises:
-            RequestRefused: FENCED_INSTANCE_ID: another process has come in this one's place meanwhile.
+            RequestRefused: FENCED_INSTANCE_ID: another process has taken this one's place in the meantime.
         """
         if joiner.instance_id is None:
             return None
@@ -176,7 +176,7 @@ class Group:
         return known
 
     def _replace(self, before: Member, joiner: Joiner) -> asyncio.Future[Joined]:
-        """Let a static member come back: where nothing changes it has its assignment again, and nobody rejoins."""
+        """Let a static member return. If nothing changes, it gets its assignment again, and no member must rejoin."""
         unchanged = self.state is GroupState.STABLE and before.joiner.protocols == joiner.protocols
         member_id, leader_id = _new_member_id(joiner.instance_id or joiner.client_id), self.leader_id
         member = Member(member_id, joiner, before.assignment)
@@ -191,7 +191,8 @@ class Group:
             self.leader_id = member_id
         if not unchanged:
             return self._wait_for_all(member, joiner)
-        # It is told the id of before as the leader's: it would assign anew, and the others know nothing of that.
+        # Name its former id as the leader's: as leader it would assign anew, and the other members would not learn of
+        # it.
         return self._at_once(member, Joined(self.generation, self.protocol, leader_id, member_id, ()))
 
     def _check_protocols(self, joiner: Joiner, before: Member | None) -> None:
@@ -217,7 +218,7 @@ class Group:
         return member
 
     def _needs_no_rebalance(self, member: Member, joiner: Joiner) -> bool:
-        """A repeated join that changes nothing gets the current generation again."""
+        """Whether a repeated join changes nothing, so that the current generation is its answer."""
         if member.joiner.protocols != joiner.protocols:
             return False
         if self.state is GroupState.COMPLETING:
@@ -252,7 +253,7 @@ class Group:
         if member is None:
             return
         if member.join is not None or member.sync is not None:
-            # A member that waits for our answer cannot send heartbeats in between.
+            # A member that waits for our answer cannot send heartbeats.
             self._touch(member)
             return
         self._remove(member_id, "was silent for its session timeout")
@@ -305,7 +306,7 @@ class Group:
         self._rebalance_timer = _later(timeout_ms, self._expire_sync)
 
     def _expire_sync(self) -> None:
-        """Members that did not sync within the rebalance timeout are removed, as in Kafka 3 and later."""
+        """Remove members that did not sync within the rebalance timeout, as Kafka does since version 3."""
         self._rebalance_timer = None
         if self.state is GroupState.COMPLETING:
             for member_id in [member_id for member_id, member in self.members.items() if member.sync is None]:
@@ -323,7 +324,7 @@ class Group:
             self._touch(member)
 
     def _vote(self) -> str:
-        """The protocol that most members prefer among those all of them know."""
+        """The protocol that most members prefer, among those that all of them know."""
         common = set.intersection(*({name for name, _ in m.joiner.protocols} for m in self.members.values()))
         votes: dict[str, int] = {}
         for member in self.members.values():

@@ -10,9 +10,9 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 @dataclass(frozen=True, slots=True)
 class Joiner:
-    """What a member says of itself when it joins; protocols in the order it prefers them.
+    """The fields of a member's request to join; protocols are in the order of its preference.
 
-    A static member has an instance id, under which it comes back after its process has ended (KIP-345).
+    A static member has an instance id, under which it returns after its process has ended (KIP-345).
     """
 
     member_id: str
@@ -27,7 +27,7 @@ class Joiner:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The outcome of a join; only the leader is told the members: member id, instance id, metadata."""
+    """The outcome of a join; only the leader gets the members: member id, instance id, metadata."""
 
     generation: int
     protocol: str
@@ -38,7 +38,7 @@ class Joined:
 
 @dataclass(slots=True)
 class Member:
-    """A member of the group; it is waiting while one of its futures is set."""
+    """A member of the group; it waits for an answer while one of its futures is set."""
 
     member_id: str
     joiner: Joiner
@@ -48,11 +48,11 @@ class Member:
     session: asyncio.TimerHandle | None = None
 
     def metadata_for(self, protocol: str) -> bytes:
-        """What the member says under `protocol`."""
+        """The metadata that the member gave for `protocol`."""
         return dict(self.joiner.protocols).get(protocol, b"")
 
     def release(self, code: ErrorCode, message: str) -> None:
-        """Answer whatever the member waits for with an error."""
+        """Answer the requests for which the member waits, with an error."""
         for future in (self.join, self.sync):
             if future is not None and not future.done():
                 future.set_exception(RequestRefused(code, message))

@@ -15,7 +15,7 @@ LEADER_EPOCH = 0
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """One connection: the address the client used, which is the one it is told to use, and its own."""
+    """One connection: the broker's address that the client used (and is told to use), and the client's own."""
 
     broker_host: str
     broker_port: int
@@ -30,7 +30,8 @@ class Node:
         self.store = TopicStore(settings)
         self.coordinator = GroupCoordinator(settings)
         self.cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        # Starts at random: producers that outlive a restarted broker keep their ids to themselves.
+        # Begin at a random number: a producer that outlives a restart of the broker must not share its id with a new
+        # one.
         self._next_producer_id = secrets.randbits(40) * 1000
 
     def new_producer_id(self) -> int:

@@ -1,4 +1,4 @@
-"""The broker's sockets: one task a connection, requests of a connection in their order."""
+"""The broker's sockets: one task for each connection, which answers its requests in their order."""
 
 import asyncio
 import errno
@@ -58,9 +58,9 @@ _READ_BUFFER_BYTES = 1 << 20
 class EmbeddedBroker:
     """A Kafka broker in memory, for demos and tests on one machine.
 
-    Everything it holds is lost when it stops. It keeps every record until then, unless a client deletes it (retention
-    settings are described, not applied), and refuses what does not fit. Use it as
-    `async with EmbeddedBroker() as broker`.
+    Everything it holds is lost when it stops. Until then it keeps every record, unless a client deletes it: retention
+    settings are described, but not applied. It refuses records for which it has no room. Use it as `async with
+    EmbeddedBroker() as broker`.
 
     Args:
         settings: see `BrokerSettings`.
@@ -88,7 +88,7 @@ class EmbeddedBroker:
         """Listen.
 
         Raises:
-            BrokerStartError: the address is taken, unknown, or not loopback without leave.
+            BrokerStartError: the address is in use or unknown, or is not loopback and the settings do not allow that.
         """
         settings = self._settings
         if not (settings.allow_non_loopback or settings.is_loopback()):
@@ -97,9 +97,9 @@ class EmbeddedBroker:
                 "allow it explicitly if other machines are to reach it"
             )
         if not 0 <= settings.port <= 65535:
-            # Resolvers take the number modulo 65536.
+            # Checked here: resolvers would take the number modulo 65536.
             raise BrokerStartError(f"port: expected 0 to 65535, got {settings.port}")
-        # One address, or port 0 would become a different port for each address of the name.
+        # Only one address: with port 0, each address of the name would get a different port.
         host = "127.0.0.1" if settings.host == "localhost" else settings.host
         try:
             self._server = await asyncio.start_server(self._accept, host, settings.port, limit=_READ_BUFFER_BYTES)
@@ -136,9 +136,9 @@ class EmbeddedBroker:
         try:
             await self._serve(reader, writer)
         except asyncio.CancelledError:
-            # Only stop() cancels, and asyncio would report a connection task that ends cancelled.
+            # Only stop() cancels. The task must not end as cancelled: asyncio would report that as an error.
             log.debug("connection closed by the broker's stop")
-            # close() would wait for a client that does not read what is left to send.
+            # Not close(): it would wait for a client that does not read its answers.
             writer.transport.abort()
         finally:
             self._connections.discard(task)

@@ -1,4 +1,4 @@
-"""What can be set on an embedded broker."""
+"""The settings of an embedded broker."""
 
 import ipaddress
 from dataclasses import dataclass

@@ -15,7 +15,7 @@ from hushstream.broker.errors import ErrorCode, RequestRefused
 from hushstream.broker.settings import BrokerSettings
 from hushstream.broker.topic_config import TopicConfig, topic_config
 
-# Kafka remembers as many batches a producer; a client keeps at most five requests in flight.
+# Kafka remembers as many batches for each producer; a client has at most five requests in flight.
 _REMEMBERED_BATCHES = 5
 _SEQUENCE_MODULUS = 1 << 31
 
@@ -36,7 +36,7 @@ class _Producer:
 
 
 class ProducerSequences:
-    """Tells a new batch from a repeated one and from one out of order."""
+    """Tells a new batch of a producer from a repeated one, and from one out of order."""
 
     __slots__ = ("_producers",)
 
@@ -44,7 +44,7 @@ class ProducerSequences:
         self._producers: dict[int, _Producer] = {}
 
     def check(self, header: BatchHeader) -> Appended | None:
-        """The earlier result if this batch was already stored, None if it is to be stored now.
+        """The earlier result if this batch was stored already; None if it must be stored now.
 
         A producer that the partition does not know may begin at any sequence number, as with Kafka: its
         earlier batches may have been deleted.
@@ -112,7 +112,7 @@ class PartitionLog:
         self._batches: list[bytes] = []
         self._last_offsets = array("q")
         self._ends = array("q")
-        # Running maximum: the first batch that reaches a time is found by bisection.
+        # A running maximum, so that bisection finds the first batch that reaches a time.
         self._max_timestamps = array("q")
         self._dropped_bytes = 0
         self.start_offset = 0
@@ -126,7 +126,7 @@ class PartitionLog:
         return self._ends[-1] - self._dropped_bytes if self._ends else 0
 
     def append(self, batch: bytes, record_count: int, max_timestamp_ms: int) -> None:
-        """Store a stamped batch and wake those who wait for it."""
+        """Store a stamped batch, and wake the fetches that wait for one."""
         self._batches.append(batch)
         self.next_offset += record_count
         self._last_offsets.append(self.next_offset - 1)
@@ -136,14 +136,14 @@ class PartitionLog:
         self.wake()
 
     def wake(self) -> None:
-        """Let every waiting fetch look again."""
+        """Let every waiting fetch check its logs again."""
         for future in self.waiting:
             if not future.done():
                 future.set_result(None)
         self.waiting.clear()
 
     def delete_before(self, offset: int) -> int:
-        """Begin at `offset`; gives how many bytes are gone: batches go whole."""
+        """Begin the log at `offset`; returns how many bytes were deleted (only whole batches are)."""
         self.start_offset = max(self.start_offset, offset)
         gone = bisect_left(self._last_offsets, self.start_offset)
         freed = self._start_of(gone) - self._dropped_bytes
@@ -156,12 +156,12 @@ class PartitionLog:
         return freed
 
     def available_bytes(self, offset: int) -> int:
-        """Bytes from the batch that holds `offset` to the end."""
+        """The number of bytes from the batch that holds `offset` to the end."""
         index = bisect_left(self._last_offsets, offset)
         return self._start_of(len(self._ends)) - self._start_of(index)
 
     def read(self, offset: int, max_bytes: int, at_least_one: bool) -> bytes:
-        """Whole batches from the one that holds `offset`, up to `max_bytes` or one batch."""
+        """Give whole batches from the one that holds `offset`, up to `max_bytes`, or one batch if `at_least_one`."""
         first = bisect_left(self._last_offsets, offset)
         end = bisect_right(self._ends, self._start_of(first) + max_bytes)
         if end <= first and at_least_one:
@@ -169,7 +169,7 @@ class PartitionLog:
         return b"".join(self._batches[first:end])
 
     def find_time(self, timestamp_ms: int) -> tuple[int, int] | None:
-        """(offset, time) of the first record that is not older, None if all are.
+        """(offset, time) of the first record that is not older than a time; None if all are older.
 
         Raises:
             RequestRefused: see `first_record_from`.
@@ -185,7 +185,7 @@ class PartitionLog:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic: `id` differs from that of any other topic, also of an earlier one by the same name."""
+    """A topic; `id` differs from that of any other topic, also from that of a deleted topic with the same name."""
 
     name: str
     id: uuid.UUID
@@ -229,7 +229,7 @@ class TopicStore:
         return partitions[index]
 
     def create(self, name: str, partitions: int, given: Mapping[str, str | None], validate_only: bool = False) -> None:
-        """Create a topic, or only say whether it could be.
+        """Create a topic, or only check whether it could be created.
 
         Raises:
             RequestRefused: a name, count or setting is wrong, the topic exists, or there are too many.
@@ -283,11 +283,11 @@ class TopicStore:
     def append(self, name: str, index: int, batch: bytes) -> Appended:
         """Store one produced record batch; a batch stored before is not stored again.
 
-        Past a byte cap the batch is refused with POLICY_VIOLATION: nothing makes room again by itself, so an error
-        that clients retry (such as KAFKA_STORAGE_ERROR) would only hide the reason until their timeout.
+        Above a limit of bytes the batch is refused with POLICY_VIOLATION. Room does not come back by itself, so with an
+        error that clients retry (such as KAFKA_STORAGE_ERROR) they would see the reason only after their timeout.
 
         Raises:
-            RequestRefused: the batch is unsound, too large, out of sequence, or there is no room.
+            RequestRefused: the batch is corrupt, too large or out of sequence, or there is no room.
         """
         log = self.partition(name, index)
         config = self._topics[name].config
@@ -314,7 +314,7 @@ class TopicStore:
         return appended
 
     def delete_before(self, name: str, index: int, offset: int) -> int:
-        """Delete a partition's records before `offset` (-1: all there are); gives where it begins now.
+        """Delete a partition's records before `offset` (-1: all records); returns its new first offset.
 
         Raises:
             RequestRefused: no such partition, or an offset beyond its end.

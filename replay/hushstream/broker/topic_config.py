@@ -1,4 +1,4 @@
-"""Topic settings: which are known, which values are accepted, and what is refused rather than ignored."""
+"""Checks topic settings: an unknown one, or a value that this broker cannot honour, is refused and not ignored."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -45,8 +45,8 @@ class _Setting:
 _HERE = "; the embedded broker does not do that, use Apache Kafka"
 
 # Retention and compaction are accepted and described, but nothing is deleted before the process ends: a full partition
-# refuses new records instead. A compacted topic keeps the older records of a key, too, which every reader of one must
-# be ready for anyway. Segments do not exist in memory, so their settings change nothing.
+# refuses new records instead. A compacted topic also keeps the older records of a key; every reader of such a topic
+# must handle them anyway. There are no segments in memory, so their settings change nothing.
 _SETTINGS: dict[str, _Setting] = {
     "cleanup.policy": _Setting("delete", _only("delete", "compact", why=_HERE)),
     "compression.type": _Setting("producer", _only("producer", why=_HERE)),
@@ -65,7 +65,7 @@ _SETTINGS: dict[str, _Setting] = {
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """The settings of one topic: those given at its creation over the defaults."""
+    """The settings of one topic: those given at its creation, otherwise the defaults."""
 
     given: Mapping[str, str]
     defaults: Mapping[str, str]

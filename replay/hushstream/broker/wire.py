@@ -1,4 +1,4 @@
-"""From bytes to requests and from responses to bytes, with the message schemas that kafka-python ships.
+"""Decodes requests and encodes responses, with the message schemas that kafka-python ships.
 
 The decoder of kafka-python trusts its input (it never reads brokers' requests), so the checks live here: the
 whole frame must be consumed, nothing may be read past its end, and no field may be null unless its schema
@@ -16,7 +16,7 @@ from hushstream.broker.errors import ErrorCode, MalformedRequest
 PRODUCE = 0
 API_VERSIONS = 18
 
-# Requests other than produce carry names and group metadata only.
+# Requests other than produce carry only names and group metadata.
 MAX_CONTROL_REQUEST_BYTES = 4 << 20
 # A flexible version has integers of any length, whose cost grows with the square of that length.
 MAX_FLEXIBLE_REQUEST_BYTES = 64 << 10
@@ -69,7 +69,7 @@ APIS: dict[int, Api] = {
 
 @dataclass(frozen=True, slots=True)
 class FrameHead:
-    """The first eight bytes: enough to refuse a request before its body is read."""
+    """The first eight bytes of a request, which are enough to refuse it before its body is read."""
 
     rest_bytes: int
     api_key: int
@@ -111,7 +111,7 @@ def parse_frame_head(head: bytes, max_request_bytes: int) -> FrameHead:
 
 
 def parse_request(head: FrameHead, rest: bytes) -> Request:
-    """Decode the header's rest and the body.
+    """Decode the rest of the header, and the body.
 
     Raises:
         MalformedRequest: the bytes do not follow the schema of their API and version.
@@ -123,7 +123,7 @@ def parse_request(head: FrameHead, rest: bytes) -> Request:
     flexible = bool(api.request.flexible_version_q(head.version))
     try:
         correlation_id, client_id, position = _parse_header_rest(rest, flexible)
-        # The public decode() does not tell how far it read; this is the function behind it.
+        # Not the public decode(), which does not tell how far it has read.
         decode = api.request._struct.compiled_decode_from(
             head.version, compact=flexible, tagged=flexible, data_class=api.request
         )

@@ -94,7 +94,7 @@ class Commands(LazyGroup):
         "items": Part(
             ("hushstream.cli.operate.catalogue",),
             "Change the catalogue of a deployment whose items have names, by public records; needs the client's "
-            "rights. Nothing restarts, and nothing is spent.",
+            "rights. No worker restarts, and no epsilon is spent.",
         ),
         "dead-letters": Part(_OPERATIONS, "Records that a role refused."),
         "bench": Part(_OPERATIONS, "Measure what the project promises to reach; ratios within one run, medians."),

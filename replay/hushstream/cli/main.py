@@ -23,7 +23,7 @@ app = typer.Typer(
     help="Private online recommendation as a stream job.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    # Otherwise every call spends half a second on the frames and colours of its help.
+    # Without rich: it would cost each call half a second for the frames and colours of help.
     rich_markup_mode=None,
     # Let help be as wide as the terminal: click would limit it to 80 columns.
     context_settings={"max_content_width": 200},
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Raises:
         SystemExit: always; see the module for the codes.
     """
-    # Imports make hundreds of thousands of objects and no garbage: collections took a sixth of a worker's start.
+    # Imports make hundreds of thousands of objects and no garbage: garbage collection took a sixth of a worker's start.
     gc.set_threshold(_YOUNG_OBJECTS)
     _quiet_libraries()
     _print_what_a_terminal_lacks()
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except HushstreamError as error:
         _refuse("; ".join(str(error).splitlines()))
     except BrokenPipeError:
-        # The reader has closed the pipe: nobody reads what is still buffered.
+        # The reader has closed the pipe: drop what is still buffered, or Python would fail again when it flushes.
         sys.stdout = None
         raise SystemExit(1) from None
     except OSError as error:

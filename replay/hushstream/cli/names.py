@@ -1,4 +1,5 @@
-"""Arguments and options whose values are names of systems' parts; an unknown name is wrong usage, as for a choice."""
+"""Arguments and options whose values are names of roles, zones or keys of any system; an unknown name is wrong
+usage."""
 
 from __future__ import annotations
 

@@ -48,12 +48,12 @@ RunningAt = Annotated[
     str | None,
     typer.Option(
         "--bootstrap", "-b", callback=_addresses,
-        help="host:port of the Kafka it runs on: read there which losses operators have accepted.",
+        help="host:port of the deployment's Kafka: reads there which losses operators have accepted.",
     ),
 ]  # fmt: skip
 OwnKafka = Annotated[
     str | None,
-    typer.Option("--bootstrap", callback=_addresses, help="A Kafka to run on (default: the embedded broker)."),
+    typer.Option("--bootstrap", callback=_addresses, help="host:port of a Kafka (default: the embedded broker)."),
 ]
 KeyFolder = Annotated[
     Path | None,
@@ -64,7 +64,7 @@ KeySeed = Annotated[
     typer.Option("--seed", help="Keys from a seed instead of files: REPRODUCIBLE, NOT PRIVATE; public data only."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-Prefix = Annotated[str | None, typer.Option("--prefix", help="What topic names begin with (default: NAME.).")]
+Prefix = Annotated[str | None, typer.Option("--prefix", help="Prefix of topic names (default: NAME.).")]
 SecurityFile = Annotated[
     Path | None,
     typer.Option("--security", envvar="HUSHSTREAM_SECURITY", help="YAML file with the broker's SASL and TLS settings."),

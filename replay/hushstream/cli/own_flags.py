@@ -12,7 +12,7 @@ class OwnFlags(TyperCommand):
     """Leaves every ``--flag VALUE`` that is not an option of the command in the context's ``args``.
 
     The flags of a system are known only after its studies were loaded, which takes long. All of them take a value, so
-    they can be told from arguments without knowing them.
+    this class can tell them from arguments without their names.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

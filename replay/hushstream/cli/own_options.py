@@ -1,4 +1,5 @@
-"""Options of a replay that only its system has. Its studies declare them; their values are in the rest of the line."""
+"""Reads options of a replay that only its system has, from the rest of the command line; the system's studies declare
+them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The progress bar that long commands share: on standard error, with rate and time left."""
+"""The progress bar of long commands: on standard error, with rate and remaining time."""
 
 from __future__ import annotations
 

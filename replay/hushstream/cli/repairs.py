@@ -32,10 +32,11 @@ def marks() -> None:
 def topics_repair(
     place: Place,
     role: Annotated[
-        str, typer.Option(callback=one_of(roles_or_all), help="Whose topics; `all` needs the keys of all zones.")
+        str, typer.Option(callback=one_of(roles_or_all), help="Role of the topics; `all` needs the keys of all zones.")
     ] = ALL,
     note: Annotated[
-        bool, typer.Option("--note", help="Write notes that name what is foreign in journals; otherwise only list it.")
+        bool,
+        typer.Option("--note", help="Write notes that name foreign records of journals; else only list them."),
     ] = False,
     keys: KeyFolder = None,
     seed: KeySeed = None,
@@ -61,7 +62,7 @@ def topics_repair(
         if note:
             typer.echo(f"Written: {count_text(written, 'note')}.")
         elif found.to_note:
-            typer.echo("Nothing was written; --note names them.")
+            typer.echo("Nothing was written; --note writes notes that name them.")
     if any(one.stops for one in found.records):
         raise typer.Exit(1)
 
@@ -70,9 +71,9 @@ def topics_repair(
 def topics_resume(
     place: Place,
     topic: Annotated[str, typer.Argument(help="The input, as the refusal names it.")],
-    partition: Annotated[int, typer.Option(min=0, help="Its partition.")],
-    at: Annotated[int, typer.Option(min=1, help="Up to which offset the old topic was folded, as the refusal says.")],
-    write: Annotated[bool, typer.Option("--write", help="Do it; otherwise only say what would be done.")] = False,
+    partition: Annotated[int, typer.Option(min=0, help="Partition of the input.")],
+    at: Annotated[int, typer.Option(min=1, help="Offset up to which the old topic was folded, as the refusal says.")],
+    write: Annotated[bool, typer.Option("--write", help="Write; otherwise only say what would be done.")] = False,
     json: AsJson = False,
 ) -> None:
     """Advance the offsets of an input that was deleted and created again, to where the roles had read the old one.
@@ -102,8 +103,8 @@ def topics_resume(
 @at_place
 def marks_rebuild(
     place: Place,
-    role: Annotated[str, typer.Option(callback=one_of(role_names), help="Whose marks.")],
-    write: Annotated[bool, typer.Option("--write", help="Do it; otherwise only say what would be written.")] = False,
+    role: Annotated[str, typer.Option(callback=one_of(role_names), help="Role of the marks.")],
+    write: Annotated[bool, typer.Option("--write", help="Write; otherwise only say what would be written.")] = False,
     group: Annotated[str | None, typer.Option(help="Consumer group of its workers (default: NAME.ROLE).")] = None,
     keys: KeyFolder = None,
     seed: KeySeed = None,

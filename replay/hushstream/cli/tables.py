@@ -1,4 +1,4 @@
-"""Prints tables as wide as the terminal, or, into a file or a pipe, wide enough to lose nothing."""
+"""Prints tables as wide as the terminal; in a file or a pipe, wide enough that no text is cut."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run's logs say afterwards: whether everything follows from them, and how many records there are."""
+"""Reads the logs of a run after its end: recomputes what was published, and counts the records of each topic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hushstream.schemas.topics import common_name
 
 
 def role_checks(system: System, logs: LogCopy, keys: KeySource) -> dict[str, RoleCheck]:
-    """What recomputing everything found, by role."""
+    """Recompute everything that was published, and return what was found, by role."""
     found = verify(logs, system, keys)
     checks: dict[str, RoleCheck] = {}
     for role in system.roles:
@@ -32,7 +32,7 @@ def role_checks(system: System, logs: LogCopy, keys: KeySource) -> dict[str, Rol
 
 
 def record_counts(logs: LogCopy) -> dict[str, int]:
-    """Records per topic, of all parties where each has one of its own."""
+    """The number of records by topic; topics that each party has for itself are counted together."""
     totals: Counter[str] = Counter()
     for (topic, _), part in logs.parts.items():
         totals[f"records_{common_name(topic)}"] += len(part.records)

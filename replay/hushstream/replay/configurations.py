@@ -1,4 +1,4 @@
-"""Configurations that fit a world, under what a caller asked for."""
+"""Joins the configuration values that fit a world with those that a caller asked for, which win."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NEVER_SECONDS = 10.0**7
 
 
 def merged_values(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested values, with what ``over`` says in place of what ``base`` says."""
+    """The nested values of ``base``; a value that ``over`` has too is taken from there."""
     merged = dict(base)
     for name, value in over.items():
         below = merged.get(name)
@@ -21,10 +21,12 @@ def merged_values(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str,
 
 
 def nested(values: Mapping[str, Any], option: str) -> dict[str, Any]:
-    """``privacy.epsilon`` becomes the key epsilon below privacy; what is nested already stays so.
+    """Turn names with dots into nested values: ``privacy.epsilon`` becomes the key epsilon below privacy.
+
+    Values that are nested already stay as they are.
 
     Raises:
-        HushstreamError: a name is a value and has values below it; the message names the ``option``.
+        HushstreamError: one name holds a value and has values below it, too; the message names the ``option``.
     """
     result: dict[str, Any] = {}
     for name, value in values.items():

@@ -9,7 +9,7 @@ _ENTRY = re.compile(r" {4}(\w+(?:, \w+)*): (.+)")
 
 
 def meanings(made: type) -> dict[str, str]:
-    """What a class says of its fields: the entries below ``Attributes:``, each joined to one line."""
+    """The meaning of each field by its name: the entries below ``Attributes:`` of a class, each joined to one line."""
     _, _, below = (inspect.getdoc(made) or "").partition("Attributes:\n")
     found: dict[str, str] = {}
     names: list[str] = []

@@ -1,4 +1,4 @@
-"""Measurements of every run, with the same names for all systems: speed and environment."""
+"""Measures the speed and the environment of every run, under the same names for all systems."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 _TOLD = ("shown", "rewarded")
-"""Counts of what an application tells the stream after a decision."""
+"""Names of the counts of what an application reports after a decision."""
 
 
 def throughput(
@@ -19,10 +19,10 @@ def throughput(
 
     Args:
         seconds: from the first context to the end of the play.
-        decisions: how many were made.
-        latencies: seconds from asking to answer, a sample.
-        counts: events by outcome; what an application told after a decision is an event beside it. A live run gives
-            none, as the number of rewards is zone-private: its events are its decisions.
+        decisions: how many decisions were made.
+        latencies: seconds from request to answer, for a sample of the decisions.
+        counts: events by outcome; every display and every reward that was reported is an event beside its decision. A
+            live run gives no counts, as the number of rewards is zone-private: its events are its decisions.
         memory: peak resident bytes by process.
     """
     events = decisions + sum(counts.get(name, 0) for name in _TOLD)
@@ -38,5 +38,5 @@ def throughput(
 
 
 def environment() -> dict[str, str | int]:
-    """Versions and cores."""
+    """The versions of Python and numpy, and the number of cores."""
     return {"python": platform.python_version(), "numpy": np.__version__, "cores": os.cpu_count() or 1}

@@ -1,4 +1,4 @@
-"""Options of a replay that all systems have."""
+"""The options of a replay that all systems have."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PlayOptions:
         runner: "direct" (machines in this process) or "stream" (broker and workers as processes).
         seed: of world, coins, noise and keys: the run is reproducible, and says that it is not private.
         world: options of the world.
-        config: values of the configuration in place of the defaults, nested as in deployment.yaml.
+        config: values of the configuration that replace the defaults, nested as in deployment.yaml.
         folder: where the deployment lives; a temporary folder by default.
         bootstrap: a Kafka to run on; the embedded broker by default.
         security: YAML file with that Kafka's SASL and TLS settings, as `hushstream.agents.security` reads it.
@@ -45,5 +45,5 @@ class PlayOptions:
         require_runner(self.runner, self.bootstrap, self.security)
 
     def place(self, folder: Path, resume: bool = False) -> Place:
-        """Where it runs, on a deployment in ``folder``; ``resume`` goes on with topics of an earlier run."""
+        """Where to run the deployment in ``folder``; with ``resume`` the run continues topics of an earlier one."""
         return Place(self.runner, folder, self.bootstrap, self.seed, resume, self.security)

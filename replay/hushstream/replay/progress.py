@@ -5,4 +5,4 @@ from __future__ import annotations
 from collections.abc import Callable
 
 Progress = Callable[[int, int, str], None]
-"""Told (done, in all, what is going on)."""
+"""Called with the steps done, the steps in all, and what is being done."""

@@ -1,7 +1,7 @@
-"""Datasets, worlds, logs and experiments by name: those that come with hushstream, and those of other packages.
+"""Finds datasets, worlds, logs and experiments by name: those that come with hushstream, and those of other packages.
 
-Another package offers one by an entry point of the group that its `Registry` names. An object that has a name of its
-own goes by it, all else by the name of its entry point.
+Another package offers one by an entry point of the group that its `Registry` names. The object's attribute ``name`` is
+its name; an object without this attribute has the name of its entry point.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Registry(Generic[T]):
-    """One kind of things that go by name.
+    """One kind of things that are found by name.
 
     Attributes:
-        what: one of them, in a word.
+        what: the word for one of them, for messages.
         group: the group of entry points by which other packages offer theirs.
         kind: what each must be.
         error: raised where a name is unknown or claimed twice, or an entry point names something else.
@@ -33,13 +33,14 @@ class Registry(Generic[T]):
     error: type[HushstreamError]
 
     def known(self, builtin: Mapping[str, T]) -> dict[str, T]:
-        """All by name, sorted.
+        """Return everything of this kind by name, sorted.
 
         Args:
-            builtin: those that come with hushstream.
+            builtin: what comes with hushstream, by name.
 
         Raises:
-            HushstreamError: of the class `error`: two packages claim one name, or an entry point names no `kind`.
+            HushstreamError: of the class `error`: two packages claim one name, or an entry point names no object of
+                `kind`.
         """
         found = dict(builtin)
         for entry in entry_points(group=self.group):
@@ -55,15 +56,15 @@ class Registry(Generic[T]):
         return dict(sorted(found.items()))
 
     def find(self, known: Mapping[str, T], name: str, hint: str = "") -> T:
-        """The one of this name.
+        """Return the entry of this name.
 
         Args:
-            known: what `known` gave.
-            name: how it is asked for.
+            known: what the method `known` returned.
+            name: the name that was asked for.
             hint: what else the name may stand for.
 
         Raises:
-            HushstreamError: of the class `error`: there is none; the message lists the known names.
+            HushstreamError: of the class `error`: nothing has this name; the message lists the known names.
         """
         if name not in known:
             raise self.error(f"unknown {self.what} {name!r}; known: {', '.join(known)}{hint}")

@@ -1,4 +1,4 @@
-"""The small object that `hushstream.api` returns: a few lines to read, with everything that was found behind them."""
+"""The object that `hushstream.api` returns: it shows a few lines, and holds everything that was found."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HTML_COLUMNS = 110
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A picture, which a notebook shows as it is."""
+    """A picture that a notebook displays."""
 
     name: str
     png: bytes
@@ -34,7 +34,7 @@ class Picture:
         return self.png
 
     def save(self, path: str | Path) -> Path:
-        """Write it to a file.
+        """Write the picture to a PNG file.
 
         Raises:
             OSError: the file cannot be written.
@@ -45,13 +45,13 @@ class Picture:
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False, kw_only=True)
 class Result(Generic[T]):
-    """What came of a run, an evaluation or an experiment.
+    """The result of a run, an evaluation or an experiment.
 
     Attributes:
-        details: all that was found, with types of its own.
+        details: everything that was found, in the types of its study.
         view: what is shown of it.
-        shown: makes its table.
-        document: makes plain values of all of it.
+        shown: makes its table from ``details``.
+        document: makes plain values from ``details``.
         written: writes its files into a folder.
     """
 
@@ -63,16 +63,16 @@ class Result(Generic[T]):
 
     @property
     def headline(self) -> Headline | None:
-        """The one figure that it is about, with its interval; None where there is none."""
+        """The main figure with its interval; None where the result has no single main figure."""
         return self.view.headline
 
     @property
     def verdict(self) -> str:
-        """What it comes to, in plain words; empty where the headline says it."""
+        """The conclusion, in a sentence; empty where the headline says it."""
         return self.view.verdict
 
     def table(self) -> RenderableType:
-        """What the command line prints; a notebook shows it as it is."""
+        """The table that the command line prints; a notebook displays it."""
         return self.shown()
 
     def as_json(self) -> Any:
@@ -80,7 +80,7 @@ class Result(Generic[T]):
         return self.document()
 
     def to_pandas(self) -> Any:
-        """The rows as a pandas data frame.
+        """Return the rows as a pandas data frame.
 
         Raises:
             HushstreamError: pandas is not installed.
@@ -88,7 +88,7 @@ class Result(Generic[T]):
         return self._frame("pandas")
 
     def to_polars(self) -> Any:
-        """The rows as a polars data frame.
+        """Return the rows as a polars data frame.
 
         Raises:
             HushstreamError: polars is not installed.
@@ -96,10 +96,11 @@ class Result(Generic[T]):
         return self._frame("polars")
 
     def plot(self, name: str | None = None) -> Picture:
-        """A picture, by default the main one.
+        """Draw a picture, by default the main one.
 
         Raises:
-            HushstreamError: there is none, or none of this name; the message lists those that there are.
+            HushstreamError: the result has no picture of this name, or no picture at all; the message lists the
+                pictures that it has.
         """
         known = self.view.pictures
         chosen = next(iter(known), None) if name is None else name
@@ -138,7 +139,7 @@ class Result(Generic[T]):
 
 
 def _columns(rows: Sequence[Any]) -> dict[str, list[Any]]:
-    """Rows by column, with None where a row has no such value; a column of texts and numbers holds texts."""
+    """The rows by column; a missing value is None, and a column of texts and numbers holds texts."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     found = {name: [row.get(name) for row in rows] for name in names}
     return {name: _of_one_type(values) for name, values in found.items()}

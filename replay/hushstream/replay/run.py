@@ -1,4 +1,4 @@
-"""A run of any system: its options by their names, whose they are, and what came of it."""
+"""Runs any system: makes its options from names and values, finds the study that they belong to, and plays it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hushstream.schemas.errors import HushstreamError
 
 
 def options_of(system: str, given: dict[str, Any]) -> Any:
-    """The options of a run of this system.
+    """Make the options of a run of this system.
 
     Args:
         system: which system.
@@ -31,7 +31,7 @@ def options_of(system: str, given: dict[str, Any]) -> Any:
 
 
 def option_names(system: str) -> tuple[str, ...]:
-    """What a run of this system can be told.
+    """The names of the options of a run of this system.
 
     Raises:
         HushstreamError: there is no such system.
@@ -40,10 +40,11 @@ def option_names(system: str) -> tuple[str, ...]:
 
 
 def world_values(dataset: str, values: dict[str, Any], limit: int | None, data_dir: Path | None) -> dict[str, Any]:
-    """The options of a world, with those that every run may be told.
+    """The options of a world, joined with ``limit`` and ``data_dir``, which every run has.
 
     Raises:
-        HushstreamError: an unknown world; a number of users for one that has no such option, or given twice.
+        HushstreamError: the world is unknown; ``limit`` is given for a world without the option ``users``, or beside
+            that option.
     """
     known = world_options(dataset)
     if limit is not None and "users" not in known:
@@ -69,16 +70,16 @@ def run_with(options: Any, progress: Progress | None = None) -> Any:
         progress: called with (interactions done, interactions in all, what is going on).
 
     Raises:
-        HushstreamError: an unknown dataset or runner; a wrong configuration.
+        HushstreamError: the dataset or the runner is unknown, or the configuration is invalid.
     """
     return study_for(options).play(options, progress)
 
 
 def study_for(options: Any) -> Study:
-    """Whose options these are.
+    """The study to which these options belong.
 
     Raises:
-        HushstreamError: nobody's.
+        HushstreamError: they belong to no study.
     """
     for study in studies().values():
         if type(options) is study.options:

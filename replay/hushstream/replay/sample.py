@@ -1,4 +1,4 @@
-"""A small deployment on made-up users, and who plays them: for what it stores, and for what dashboards show of it."""
+"""A small deployment with simulated users, to measure what it stores and to show it on dashboards."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hushstream.engine.declare.declaration import System
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A deployment that is prepared, and not played yet.
+    """A deployment that is prepared and has not run yet.
 
     Attributes:
-        system: what it runs.
-        interactions: how many its users have.
-        play: gives them all, through an event log; of one process or of a broker.
+        system: the system of the deployment.
+        interactions: how many interactions its users have.
+        play: plays all interactions through an event log, of the direct runner or of a broker.
     """
 
     system: System

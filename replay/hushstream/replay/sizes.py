@@ -1,13 +1,13 @@
-"""What one interaction and one user take of disk, memory and CPU: a replay in this process, by topic and role.
+"""Measures the disk, memory and CPU that one interaction and one user need, by topic and role, in a replay.
 
     hushstream sizes [--dimension 10] [--arms 10] [--users 500] ...
     hushstream sizes --system NAME --help
-    hushstream sizes --rate 15000 --people 1000000 --partitions 100    and what so many need by that
+    hushstream sizes --rate 15000 --people 1000000 --partitions 100    and what so many would need
 
 Sizes are of record values. A broker adds some 10 bytes a record and 61 a batch, times the copies it keeps. CPU time is
-of the machines, which fold what arrives one by one: what Kafka's client and the serving of metrics take comes on top
-(`hushstream bench` measures whole workers). The auditor's is that of `hushstream verify` over the same records.
-The data is synthetic; sizes follow from the configuration and hardly from what is in the records.
+measured around the machines, which fold one record at a time; Kafka's client and the serving of metrics are not in it
+(`hushstream bench` measures whole workers). The auditor's CPU time is that of `hushstream verify` over the same
+records. The data is synthetic: sizes depend on the configuration, and hardly on the content of the records.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import role_work
-from hushstream.engine.declare.declaration import System, asked_partitions
+from hushstream.engine.declare.declaration import System, request_partitions
 from hushstream.engine.machine import Machine
 from hushstream.ops.check.verify import verify
 from hushstream.ops.log_copy import LogCopy
@@ -39,18 +39,18 @@ KEYS = KeySource(seed=1)
 SAMPLES = {name: study.sample for name, study in studies().items() if study.sample is not None}
 
 BUSY = 0.6
-"""The share of a core that is planned for: what is left takes peaks, and the others' work after a failure."""
+"""The planned load of a core. The rest is for peaks, and for the work of other workers after a failure."""
 COPIES = 3
 BROKER_BYTES = 10
-"""What a broker's log adds to a record."""
+"""Bytes that a broker's log adds to a record."""
 DAY_SECONDS = 86_400
 
 
 class Measured(NamedTuple):
-    """What one run found.
+    """The measurements of one run.
 
     Attributes:
-        interactions, users: of the run.
+        interactions, users: how many of each the run had.
         topics: records and bytes of every topic that holds something.
         seconds: CPU time of each role's machines, and of the auditor.
         state, memory: bytes of all machines of each role, packed and in memory.
@@ -64,12 +64,12 @@ class Measured(NamedTuple):
     memory: Mapping[str, int]
 
     def bytes_of(self, names: Iterable[str]) -> float:
-        """Bytes that one interaction puts into some topics, with what a broker adds to each record."""
+        """Bytes that one interaction adds to the named topics, together with what a broker adds to each record."""
         sizes = [self.topics[name] for name in names]
         return sum(size + BROKER_BYTES * records for records, size in sizes) / self.interactions
 
     def as_lines(self) -> Iterator[str]:
-        """The tables by topic and by role."""
+        """The lines of the tables by topic and by role."""
         yield f"{'topic':18}{'records':>9}{'bytes a record':>16}{'bytes an interaction':>22}"
         for name, (records, size) in self.topics.items():
             yield f"{name:18}{records:9}{size / max(1, records):16.0f}{size / self.interactions:22.1f}"
@@ -82,7 +82,7 @@ class Measured(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What a deployment has to take.
+    """The load that a deployment has to carry.
 
     Attributes:
         rate: interactions a second at its busiest.
@@ -96,13 +96,13 @@ class Asked(NamedTuple):
 
 
 def needs(found: Measured, asked: Asked, kept_ms: Mapping[str, int | None], answering: str) -> Iterator[str]:
-    """What so many interactions and users need, a line each, if each takes what one took here.
+    """Yield lines that say what ``asked`` needs, if every interaction and every user costs what one cost in the run.
 
     Args:
-        found: by a run.
-        asked: how many there are.
+        found: the measurements of a run.
+        asked: the load.
         kept_ms: how long each topic is kept; None for ever.
-        answering: the role whose homes are the partitions; the others have one.
+        answering: the role that answers users: it has ``asked.partitions`` home partitions, every other role one.
     """
     yield ""
     yield (
@@ -131,7 +131,7 @@ def needs(found: Measured, asked: Asked, kept_ms: Mapping[str, int | None], answ
 
 
 def timed(machine: Machine, spent: Callable[[float], None]) -> Machine:
-    """A machine that says how much CPU time its folds take."""
+    """Make a machine report the CPU seconds of each of its folds to ``spent``."""
 
     def meter(work: Callable[..., Any]) -> Callable[..., Any]:
         def run(*given: Any) -> Any:
@@ -149,7 +149,7 @@ def timed(machine: Machine, spent: Callable[[float], None]) -> Machine:
 
 
 def machines_of(system: System) -> dict[str, list[Machine]]:
-    """New machines of every home partition, by role in the order in which data flows."""
+    """Make new machines for every home partition, by role in the order in which data flows."""
     return {
         role.name: [role_work(role.name, system, KEYS).make_machine(home) for home in range(system.homes(role))]
         for role in system.roles
@@ -157,7 +157,7 @@ def machines_of(system: System) -> dict[str, list[Machine]]:
 
 
 def play(sample: Sample) -> tuple[LogCopy, dict[str, list[Machine]], dict[str, float]]:
-    """All topics after the users were played, the machines at the end, and the CPU seconds of each role."""
+    """Play a sample; return all topics, the machines in their last state, and the CPU seconds of each role."""
     log = MemoryLog()
     machines = machines_of(sample.system)
     seconds = dict.fromkeys(machines, 0.0)
@@ -170,12 +170,12 @@ def play(sample: Sample) -> tuple[LogCopy, dict[str, list[Machine]], dict[str, f
 
     driven = [timed(machine, spending(role)) for role, found in machines.items() for machine in found]
     driver = DirectDriver(log, driven, bytes(32))
-    asyncio.run(_played(sample, DirectEventLog(log, driver, asked_partitions(sample.system))))
+    asyncio.run(_played(sample, DirectEventLog(log, driver, request_partitions(sample.system))))
     return LogCopy.of(log), machines, seconds
 
 
 def measure(sample: Sample, users: int) -> Measured:
-    """Play a sample of so many users, and have it audited.
+    """Play a sample of ``users`` users, verify it, and return its sizes and CPU times.
 
     Raises:
         HushstreamError: what was published does not follow from the logs.
@@ -191,7 +191,7 @@ def measure(sample: Sample, users: int) -> Measured:
 
 
 def topic_sizes(logs: LogCopy) -> Mapping[str, tuple[int, int]]:
-    """Records and bytes of every topic that holds something."""
+    """The number of records and their bytes, for every topic that holds a record."""
     found: dict[str, tuple[int, int]] = {}
     for name in dict.fromkeys(topic for topic, _ in logs.parts):
         sizes = [len(record.value) for _, part in logs.of_topic(name) for record in part.records]
@@ -200,7 +200,7 @@ def topic_sizes(logs: LogCopy) -> Mapping[str, tuple[int, int]]:
 
 
 def state_of(machines: list[Machine], fresh: list[Machine], logs: LogCopy) -> tuple[int, int]:
-    """Bytes that the snapshots of machines take, and bytes of memory that others take on to go on from them."""
+    """The bytes of the machines' snapshots, and the bytes of memory that ``fresh`` machines take to restore them."""
     packed = [machine.snapshot() for machine in machines]
     for machine in fresh:
         machine.start(logs.part(machine.journal).records[0].value)
@@ -218,7 +218,7 @@ async def _played(sample: Sample, log: DirectEventLog) -> None:
 
 
 def parser_of(system: str) -> argparse.ArgumentParser:
-    """The options of the command, with those that the sample of a system takes."""
+    """The parser of the command's options, those of the system's sample among them."""
     description = "What one interaction and one user take of disk, memory and CPU, measured here, what a rate needs."
     parser = argparse.ArgumentParser("hushstream sizes", description=description, allow_abbrev=False)
     parser.add_argument("--system", choices=SAMPLES, default=system, help="whose sample is played (%(default)s)")
@@ -231,16 +231,16 @@ def parser_of(system: str) -> argparse.ArgumentParser:
 
 
 def shape_of(system: str) -> dict[str, int]:
-    """What the sample of a system takes, with what it takes by itself."""
+    """The options of a system's sample with their defaults."""
     parameters = inspect.signature(SAMPLES[system]).parameters.values()
     return {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
 
 
 def asked_of(given: argparse.Namespace) -> Asked | None:
-    """What is to be taken, if that is asked.
+    """The load that the options ask about; None without ``--rate``.
 
     Raises:
-        HushstreamError: nothing could be.
+        HushstreamError: a value is out of range.
     """
     if given.rate is None:
         return None
@@ -250,7 +250,7 @@ def asked_of(given: argparse.Namespace) -> Asked | None:
 
 
 def main(arguments: list[str]) -> int:
-    """See the module; returns the exit code."""
+    """Run the command; see the module. Returns the exit code."""
     named = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     named.add_argument("--system", choices=SAMPLES, default=next(iter(SAMPLES)))
     system = named.parse_known_args(arguments)[0].system

@@ -1,6 +1,6 @@
-"""What a system's studies are, and those of every system, found by the name that its declaration gives.
+"""Says which parts a system's study has, and finds the study of each system by the name in its declaration.
 
-The parts of a study are named here for readers and types alone: they know this module.
+This module imports the parts of a study for readers and type checks only; the studies import this module.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ if TYPE_CHECKING:
 
 
 class Checked(Protocol):
-    """What recomputing found of one role."""
+    """The finding of `verify` for one role."""
 
     @property
     def changed(self) -> int: ...
 
 
 class Played(Protocol):
-    """What came of a run."""
+    """The result of a run."""
 
     @property
     def verify(self) -> Mapping[str, Checked] | None:
-        """What recomputing found, by role; None where it was not asked for."""
+        """The findings of `verify` by role; None where it was not asked for."""
 
 
 class Judged(Protocol):
-    """What the replay of another policy's log found."""
+    """The result of an evaluation on the log of another policy."""
 
     @property
     def ending(self) -> str:
-        """What a terminal shows last: how the deployment that was judged goes live; empty where none was."""
+        """The last lines on a terminal: how to run the evaluated deployment live; empty where there is none."""
 
     @property
     def changed(self) -> bool:
-        """Whether what was published does not follow from the logs."""
+        """Whether a published record differs from what the logs give."""
 
     def as_json(self) -> Any: ...
     def table(self) -> RenderableType: ...
@@ -63,39 +63,41 @@ class Judged(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """The studies of one system.
+    """The study of one system.
 
     Attributes:
         system: its name.
         options: the class of a run's options.
-        flags: how options that not every system has are typed on a command line, by their names.
-        dataset: what is played unless something else is named.
-        play: one run.
+        flags: the command line's flags for options that only some systems have, by option.
+        dataset: the dataset that is played by default.
+        play: plays one run.
         document: a run's result as plain values.
         table: a run's result for a terminal.
-        report: writes a run's pages; gives their files.
+        report: writes a run's pages, and returns their files.
         worlds: factories of its worlds, by name.
-        datasets: those that it brings.
-        plays: whether it can play worlds of a class, which another package offers.
-        experiments: its figures and tables.
-        paper: plays its line of the table of papers (`hushstream.replay.experiments.papers`); None without one.
+        datasets: those that come with the study.
+        plays: says whether it can play a world of this class, which may come from another package.
+        experiments: its figures and tables by name.
+        paper: computes its row of the table of papers (`hushstream.replay.experiments.papers`); None without one.
         audits: its rows of the table of audits.
-        audit_config: attacks what a configuration releases: (configuration, runs, false alarm).
-        mechanisms: what can be attacked at any size by name: (epsilon, levels, runs, false alarm).
+        audit_config: audits a configuration by attacks: (configuration, runs, false-alarm rate).
+        mechanisms: mechanisms that can be audited at any epsilon, by name: (epsilon, levels, runs, false-alarm rate).
         bench: its benchmarks: (progress, rounds).
-        stream_bench: those that need a broker and workers.
-        kafka_bench: those that compare a Kafka at an address with the embedded broker.
-        play_plan: what no formula tells of a plan, played: (configuration, plan, audience, share of items that suit
-            users of any vendor, progress); the plan with it.
-        view: what a result shows of itself in a few lines, as a data frame and as pictures.
-        own_table: the world that reads people's own table, with the options ``file`` and ``mapping``.
-        demo: options of the main job, by the seed of its keys (None: random ones), Kafka and its settings.
-        quickstart: a live deployment with visitors and a page, by the options of the command: (options, say); what it
-            showed last.
-        soak: gives very many users their interactions on one worker, and tells its memory: (sizes, progress).
-        evaluate: replays the log of another policy, by the options of the command.
-        sample: a small deployment, below a folder; its shape are whole numbers that are named and have defaults.
-        live: one whose windows close within seconds, for dashboards: (folder, users, interactions a second).
+        stream_bench: benchmarks that need a broker and workers.
+        kafka_bench: benchmarks that compare a Kafka at an address with the embedded broker.
+        play_plan: simulates what a plan cannot say by a formula: (configuration, plan, audience, share of items that
+            suit users of any vendor, progress); returns the plan with these figures.
+        view: makes what is shown of a result: a few lines, a data frame, and pictures.
+        own_table: the name of the world that reads a user's own table, with the options ``file`` and ``mapping``.
+        demo: makes the options of the main job: (seed of its keys or None for random keys, Kafka's address, its
+            settings).
+        quickstart: runs a live deployment with simulated visitors and a page: (options of the command, print); returns
+            what the page showed last.
+        soak: plays very many users on one worker, and measures its memory: (sizes, print).
+        evaluate: evaluates the system on the log of another policy: (options of the command, progress).
+        sample: makes a small deployment below a folder; its sizes are keyword arguments, whole numbers with defaults.
+        live: makes a deployment whose windows close within seconds, for dashboards: (folder, users, interactions a
+            second).
     """
 
     system: str
@@ -129,24 +131,24 @@ class Study:
 
 
 class UnknownStudy(HushstreamError):
-    """A system is unknown, or names studies that are none."""
+    """A system is unknown, has no study, or its declaration names an object that is no study."""
 
 
 @cache
 def studies() -> Mapping[str, Study]:
-    """By system, in the order of the catalogue; a system may have none.
+    """The studies by system, in the order of the catalogue; a system without a study is left out.
 
     Raises:
-        UnknownStudy: a system names something else.
+        UnknownStudy: a declaration names an object that is no study.
     """
     return {name: _load(kind.study) for name, kind in kinds().items() if kind.study is not None}
 
 
 def study_of(system: str) -> Study:
-    """The studies of a system.
+    """The study of a system.
 
     Raises:
-        UnknownStudy: there is no such system, or it is not studied here.
+        UnknownStudy: there is no such system, or it has no study.
     """
     known = studies()
     if system not in known:

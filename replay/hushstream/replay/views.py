@@ -1,4 +1,4 @@
-"""What a result shows of itself, whatever system or command it came of: its headline, its rows and its pictures."""
+"""What is shown of a result, in one form for all systems and commands: its headline, its rows and its pictures."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """The one figure that a result is about.
+    """The main figure of a result.
 
     Attributes:
-        what: it is, in words.
-        value: a ratio, a gain or the like.
-        low, high: its 95 % interval; None where one run says nothing of its own spread.
+        what: the figure is, in words.
+        value: the figure: a ratio, a gain or the like.
+        low, high: its 95 % interval; None where the spread cannot be estimated, as after a single run.
     """
 
     what: str
@@ -38,12 +38,12 @@ class View:
 
     Attributes:
         title: what was run.
-        answers: what was reached privately, and whether that pays: said first.
-        verdict: what it comes to, in plain words; empty where the headline says it.
-        headline: None where there is no one figure.
-        facts: lines below it: what is promised, what was checked.
+        answers: the first lines: the private result, and whether it pays.
+        verdict: the conclusion, in a sentence; empty where the headline says it.
+        headline: the main figure; None where there is none.
+        facts: further lines: the guarantee, and what was verified.
         marks: warnings that stand wherever it is shown.
-        rows: of a data frame; every value is a text, a number, a truth value or None.
+        rows: rows of the data frame; every value is a text, a number, a boolean or None.
         pictures: PNG bytes by name, drawn when asked for; the first is the main one.
     """
 

@@ -1,1 +1,1 @@
-"""What travels: Avro schemas, the declaration of every topic, and the codec."""
+"""The formats of records: Avro schemas, their codec, and what the declaration of a topic says."""

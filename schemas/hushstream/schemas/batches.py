@@ -21,12 +21,12 @@ INT64 = np.dtype("<i8")
 
 
 def column(packed: bytes, dtype: np.dtype[Any], n: int, default: int) -> NDArray[Any]:
-    """A column of n numbers; an empty one stands for n times the default."""
+    """Decode a column of n numbers; an empty column means n times the default."""
     return np.frombuffer(packed, dtype=dtype) if packed else np.full(n, default, dtype=dtype)
 
 
 def take_rows(packed: bytes, row_bytes: int, keep: Sequence[bool]) -> bytes:
-    """The chosen rows of a packed table whose rows have the same number of bytes."""
+    """Keep some rows of a packed table whose rows have the same number of bytes."""
     table = np.frombuffer(packed, dtype=np.uint8).reshape(len(keep), row_bytes)
     return table[np.asarray(keep, dtype=np.bool_)].tobytes()
 
@@ -39,7 +39,7 @@ def _packed(name: str, values: ArrayLike | None, dtype: np.dtype[Any], shape: tu
         raise CodecError(Reason.COLUMNS_DISAGREE, f"{name}: expected shape {shape}, got {array.shape}")
     if array.size and not _fits(array, dtype):
         raise CodecError(Reason.NOT_ENCODABLE, f"{name}: expected {dtype}, got {array.dtype} or numbers beyond it")
-    # A float64 beyond float32 becomes infinite, which every reader refuses.
+    # A float64 beyond the range of float32 becomes infinite here, and every reader refuses infinite values.
     with np.errstate(over="ignore"):
         return array.astype(dtype, order="C").tobytes()
 
@@ -110,7 +110,7 @@ def encode_feedback_batch(
     """Write n rows of feedback as one FeedbackBatch record.
 
     Args:
-        kinds: n times 0 (shown) or 1 (reward).
+        kinds: n kinds, each 0 (shown) or 1 (reward).
         event_ids: n ids of decisions.
         users: their n users, all of one partition.
         arms: the n arms that were on screen.
@@ -145,17 +145,17 @@ def encode_record_batch(
     after_phase: int = -1,
     schema_generation: int = FIRST_GENERATION,
 ) -> bytes:
-    """Write n records, whose labels are asked for, as one RecordBatch record.
+    """Write n records, for each of which a label is requested, as one RecordBatch record.
 
     Args:
         event_ids: n ids.
         users: n users.
         nodes: n nodes, all of one domain.
-        lengths: features of each of the n records, m together.
-        indices: m coordinates, record by record, rising in each.
+        lengths: number of features of each of the n records; their sum is m.
+        indices: m coordinates, record by record, in ascending order within each record.
         values: m whole numbers in units of 2^-12, in the same order.
-        after_phase: which phase's model they wait for; -1 for none.
-        schema_generation: in which it is written.
+        after_phase: number of the phase whose model they wait for; -1 for none.
+        schema_generation: schema generation in which the record is written.
 
     Raises:
         CodecError: shapes disagree, a column has another type, or the record is too large.
@@ -184,8 +184,8 @@ def encode_label_batch(
     Args:
         event_ids: n ids of records.
         users: their n users.
-        labels: n times 1 or -1.
-        schema_generation: in which it is written.
+        labels: n labels, each 1 or -1.
+        schema_generation: schema generation in which the record is written.
 
     Raises:
         CodecError: shapes disagree, a column has another type, or the record is too large.

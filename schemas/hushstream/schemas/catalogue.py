@@ -1,29 +1,29 @@
 """Every committed version of every Avro schema, each made self-contained, found by name or by fingerprint.
 
-A schema file is ``avro/<Name>/v<N>.avsc`` for a record that travels on its own and
-``avro/shared/<Name>/v<N>.avsc`` for a type that only occurs inside others. A file names the shared types
-that it uses, with their versions, in the attribute ``imports``; so a committed file never changes its meaning
-when a shared type gets a new version.
+A schema file is ``avro/<Name>/v<N>.avsc`` for a record of its own, and ``avro/shared/<Name>/v<N>.avsc`` for a type that
+only occurs inside others. A file names the shared types that it uses, with their versions, in the attribute
+``imports``. So a committed file never changes its meaning when a shared type gets a new version.
 
-An attribute ``edition`` of a version after the first says with which *schema generation* of all records it is first
-written: a number that operators raise (`hushstream worker --schema-generation`), while files only ever add versions. So
-a new version rolls out without stopping anything, in two steps:
+A version after the first has an attribute ``edition``. It is the *schema generation* from which on this version is
+written. A schema generation is a number for all records together, which operators raise (`hushstream worker
+--schema-generation`); files only ever add versions. So a new version is rolled out without a stop, in two steps:
 
-1. The release that brings ``v<N+1>.avsc``, whose added fields all have defaults, with the next schema generation.
-   Whoever runs it reads both versions and goes on writing the one that it was told; old and new run side by side.
-2. When nobody runs an older release, applications included, the schema generation is raised, one process after another.
+1. A release adds ``v<N+1>.avsc`` with the next schema generation; all added fields have defaults. Its processes read
+   both versions, and continue to write the one of the configured generation. Old and new releases run side by side.
+2. When no process runs an older release, applications included, operators raise the schema generation, one process
+   after another.
 
-A role's outputs are recomputed byte for byte, by `verify` and by each worker that takes over. So every journal record
-names its schema generation (`JournalHead`), it and what is released after it are written in that one, and they are
-recomputed in it whatever the reader itself writes (`hushstream.engine.journal.chain`). What is not recomputed may be of
-any schema generation.
+`verify`, and each worker that takes over, recompute a role's outputs byte for byte. So every journal record names its
+schema generation (`JournalHead`). The record, and what is released after it, are written in this generation. They are
+recomputed in it, whatever the reader itself writes (`hushstream.engine.journal.chain`). Records that are not recomputed
+may be of any schema generation.
 
-The order matters. A release that does not know a version stops at a journal that holds it, and refuses it as of an
-unknown fingerprint in an input; for a newer release that input is good, so it would find another result than was
-journaled, and stops too. A schema generation changes how records are written, and of what a fold computes the name of
-noise alone, where the journal record itself says by which name it was drawn, so that it is replayed under that one. Any
-other field that changes what a fold computes is used only where the configuration says so, which makes another
-deployment.
+The order of the steps matters. A release that does not know a version stops at a journal that holds it. In an input, it
+refuses the record, because of its unknown fingerprint. A newer release accepts the same input, so its result would
+differ from the journal, and it would stop, too. A schema generation changes how records are written. Of what a fold
+computes it changes the name of noise alone; the journal record says under which name the noise was drawn, and a replay
+uses that name. Any other field that changes what a fold computes is used only if the configuration says so, and another
+configuration is another deployment.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from hushstream.schemas.errors import HushstreamError
 _SHARED = "shared"
 
 FIRST_GENERATION = 1
-"""The schema generation of the first version of every record; everybody can read it."""
+"""The schema generation of the first version of every record; every release can read it."""
 
 
 class SchemaError(HushstreamError):
@@ -60,15 +60,15 @@ class SchemaVersion:
     fingerprint: bytes
     """CRC-64-AVRO of the parsing canonical form, 8 bytes, little-endian (Avro 1.12, Schema Fingerprints)."""
     parsed: Mapping[str, Any]
-    """The form that fastavro reads and writes with."""
+    """The parsed schema, as fastavro uses it."""
     schema_generation: int = FIRST_GENERATION
-    """The schema generation with which it is first written."""
+    """The schema generation from which on it is written."""
 
 
 def fingerprint(canonical: str) -> bytes:
     """CRC-64-AVRO of a parsing canonical form, 8 bytes, little-endian (Avro 1.12, Schema Fingerprints).
 
-    fastavro makes its table anew for each schema, which took a worker's start more than reading all of them.
+    fastavro would build its table again for each schema. That took longer at a worker's start than reading all schemas.
     """
     found = _EMPTY
     for byte in canonical.encode():
@@ -96,7 +96,7 @@ def make_schema_version(name: str, version: int, schema: Mapping[str, Any]) -> S
 
 
 def _make_byte_defaults_bytes(schema: Any) -> None:
-    """Give bytes fields a default of type bytes: fastavro would write and return the JSON string as it is."""
+    """Convert defaults of bytes fields to type bytes. fastavro would write and return the JSON string unchanged."""
     if isinstance(schema, list):
         for branch in schema:
             _make_byte_defaults_bytes(branch)
@@ -115,7 +115,7 @@ def inline(schema: Any, shared: Mapping[str, Any], seen: set[str]) -> Any:
     Args:
         schema: a schema as JSON gives it.
         shared: definitions by name, themselves not yet inlined.
-        seen: names already defined to the left; grows.
+        seen: names that are defined already; it grows.
     """
     if isinstance(schema, str):
         if schema not in shared or schema in seen:
@@ -214,18 +214,18 @@ CATALOGUE: dict[str, tuple[SchemaVersion, ...]] = load(_OWN)
 
 
 def added(root: Traversable) -> Mapping[str, tuple[SchemaVersion, ...]]:
-    """Put the schemas of a folder beside those that are there; they may use our shared types.
+    """Add the schemas of a folder to the known ones; they may use the shared types of this package.
 
     Returns:
-        Those that were new: a folder that was added before adds nothing.
+        The new schemas; none if the folder was added before.
 
     Raises:
-        SchemaError: as `load`; or another schema of that name or fingerprint is there.
+        SchemaError: as `load`; or another schema has the same name or fingerprint.
     """
     found = load(root, _OWN)
     for name, versions in found.items():
-        there = CATALOGUE.get(name, versions)
-        if [one.fingerprint for one in there] != [one.fingerprint for one in versions]:
+        known = CATALOGUE.get(name, versions)
+        if [one.fingerprint for one in known] != [one.fingerprint for one in versions]:
             raise SchemaError(f"{name}: expected one schema of this name, got two")
     new = {name: versions for name, versions in found.items() if name not in CATALOGUE}
     _require_own_fingerprints({**CATALOGUE, **new})

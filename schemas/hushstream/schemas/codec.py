@@ -1,8 +1,8 @@
 """Avro single-object encoding (Avro 1.12, "Single-object encoding"): C3 01, fingerprint, body.
 
-Values are read with any committed version of their schema, as if of the newest: what an older one lacks takes the
-default. They are written in a schema generation (`catalogue`): with the newest version that it has, newer fields left
-out.
+Values of any committed version of their schema can be read. They are returned in the form of the newest version, with
+defaults for fields that the older version lacks. Values are written in a schema generation (`catalogue`): with the
+newest version that belongs to it, and without newer fields.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ MAX_VALUE_BYTES = 1 << 20
 
 MAGIC = b"\xc3\x01"
 COMPRESSED = b"\xc3\x00compressed"
-"""What readers take in place of a compressed batch, which nobody unpacks; it is no value of ours."""
+"""Readers return this value in place of a compressed batch, which is never decompressed. No writer sends this value."""
 
 HEADER_BYTES = 10
 """Two bytes of magic and eight of fingerprint."""
 
 _INT_LOW, _INT_HIGH = -(2**31), 2**31 - 1
 
-# What fastavro raises on hostile bytes or wrong fields; anything else is a fault of ours and must surface.
+# Errors that fastavro raises for hostile bytes or wrong fields. Any other error is a bug here, and must not be caught.
 _READ_FAILURES = (EOFError, IndexError, ValueError, OverflowError)
 _WRITE_FAILURES = (ValueError, TypeError, OverflowError, KeyError, AttributeError)
 
@@ -42,7 +42,7 @@ _Narrow = Callable[[Any], Any]
 
 
 def fingerprint_of(value: bytes) -> bytes:
-    """The fingerprint that a single-object encoding names its schema with, 8 bytes; whatever stands there."""
+    """The 8 bytes at the position of the fingerprint in a single-object encoding; they are not checked."""
     return value[len(MAGIC) : HEADER_BYTES]
 
 
@@ -58,7 +58,7 @@ class CodecError(HushstreamError):
 
 
 def _ints_fit(record: Mapping[str, Any], ints: _Ints) -> bool:
-    """Whether every Avro int in a record has 32 bits; fastavro does not look."""
+    """Whether every Avro int in a record fits into 32 bits; fastavro does not check this."""
     for name, many, inner in ints:
         value = record.get(name)
         if value is None:
@@ -70,7 +70,7 @@ def _ints_fit(record: Mapping[str, Any], ints: _Ints) -> bool:
 
 
 def _ints_of(schema: Any, named: dict[str, tuple[bool, _Ints | None] | None]) -> tuple[bool, _Ints | None] | None:
-    """Which ints a value of a schema holds, as `_Ints` says it of one field; None where it holds none."""
+    """Which ints a value of a schema holds, in the form of one field of `_Ints`; None if it holds none."""
     if schema == "int":
         return False, None
     if isinstance(schema, str):
@@ -87,7 +87,7 @@ def _ints_of(schema: Any, named: dict[str, tuple[bool, _Ints | None] | None]) ->
 
 
 class _Narrowing:
-    """Finds what has to be left out of a value of the newest version to write it with an older one."""
+    """Finds the fields of the newest version that must be left out to write a value with an older version."""
 
     def __init__(self, older: Any, newest: Any) -> None:
         self._older: dict[str, Any] = {}
@@ -96,7 +96,7 @@ class _Narrowing:
         _name_records(newest, self._newest)
 
     def of(self, newest: Any) -> _Narrow | None:
-        """For a type of the newest version; None when it is as it was."""
+        """The function that removes newer fields from values of a type; None if there are none to remove."""
         if isinstance(newest, str):
             return self.of(self._newest[newest]) if newest in self._newest else None
         if "fields" in newest:
@@ -138,9 +138,9 @@ class _Form:
     """One schema version, ready to read or write.
 
     Attributes:
-        newest: how values are read: the newest version; None if it is this one.
-        ints: which fields hold ints.
-        narrow: leaves out what newer versions added; None if there is nothing.
+        newest: schema of the newest version, into which values are read; None if it is this one.
+        ints: the fields that hold ints.
+        narrow: removes the fields that newer versions added; None if there are none.
     """
 
     name: str
@@ -169,7 +169,7 @@ def _forms(versions: Sequence[SchemaVersion]) -> Iterator[_Form]:
 
 
 class Codec:
-    """Encodes and decodes the records of a catalogue; the module's functions are those of `CATALOGUE`."""
+    """Encodes and decodes the records of a catalogue; the functions of this module do so for `CATALOGUE`."""
 
     __slots__ = ("_readers", "_writers", "newest_generation")
 
@@ -180,7 +180,7 @@ class Codec:
         self.newest_generation = max(form.schema_generation for form in self._readers.values())
 
     def add(self, catalogue: Mapping[str, tuple[SchemaVersion, ...]]) -> None:
-        """Know more schemas."""
+        """Add schemas."""
         self._writers |= {name: tuple(_forms(versions)) for name, versions in catalogue.items()}
         self._readers = {form.header: form for forms in self._writers.values() for form in forms}
 
@@ -194,10 +194,11 @@ class Codec:
         """Write a record in a schema generation; a field with a default may be left out.
 
         Args:
-            name: of the schema.
-            record: its fields; those that came with a later schema generation are not written.
-            schema_generation: of all records; the first unless an operator or a journal says more.
-            most: bytes that it may have; more than a log takes only where it is cut into parts.
+            name: name of the schema.
+            record: its fields; fields of later schema generations are not written.
+            schema_generation: schema generation of all records; the first, unless an operator or a journal says
+                otherwise.
+            most: largest size in bytes. Only a record that is cut into parts may be larger than a record of a log.
 
         Raises:
             CodecError: no such schema; a field missing, unknown or of another type; a value too large.
@@ -209,7 +210,7 @@ class Codec:
             fields = record if form.narrow is None else form.narrow(record)
             schemaless_writer(stream, form.schema, fields, strict_allow_default=True)
         except _WRITE_FAILURES:
-            # Without its cause: the text of the cause may quote the value.
+            # The error is raised without its cause, because the text of the cause may quote the value.
             raise CodecError(Reason.NOT_ENCODABLE, _difference(form, record)) from None
         if not _ints_fit(record, form.ints):
             raise CodecError(Reason.NOT_ENCODABLE, f"{name}: expected ints of 32 bits, got a longer one")
@@ -219,7 +220,7 @@ class Codec:
         return value
 
     def narrow(self, name: str, record: Mapping[str, Any], schema_generation: int) -> Mapping[str, Any]:
-        """The fields of a record that a schema generation writes: records are compared by them, if one was read in it.
+        """The fields of a record that a schema generation writes, to compare it with a record of that generation.
 
         Raises:
             CodecError: no such schema.
@@ -229,10 +230,10 @@ class Codec:
         return found
 
     def generation_of(self, value: bytes) -> int:
-        """The schema generation from which on values are written with the version that this one has.
+        """The schema generation from which on values are written with the version of this value.
 
         Raises:
-            CodecError: it has none that is known.
+            CodecError: its version is unknown.
         """
         form = self._readers.get(value[:HEADER_BYTES])
         if form is None:
@@ -256,15 +257,15 @@ class Codec:
         """Read one record.
 
         Args:
-            value: the whole value of a log record, or what its parts join to.
-            expect: names that may come; None allows every known one.
-            most: bytes that it may have.
+            value: the whole value of a log record, or the joined parts of a record.
+            expect: names of the schemas that are accepted; None accepts every known schema.
+            most: largest size in bytes.
 
         Returns:
             The schema's name, and the fields of its newest version; enum symbols are str.
 
         Raises:
-            CodecError: with the reason. A length declared inside the value that exceeds it allocates nothing.
+            CodecError: with the reason. No memory is allocated for a length inside the value that exceeds the value.
         """
         if len(value) > most:
             raise CodecError(Reason.TOO_LARGE, f"expected at most {most} bytes, got {len(value)}")
@@ -322,7 +323,7 @@ NEWEST_GENERATION = _CODEC.newest_generation
 
 
 def register(root: Traversable) -> None:
-    """Know the schemas of a system that brings its own, in a folder as `hushstream.schemas.catalogue` describes.
+    """Add the schemas of a system, from a folder as `hushstream.schemas.catalogue` describes it.
 
     Raises:
         SchemaError: see `hushstream.schemas.catalogue.added`.
@@ -334,7 +335,7 @@ def require_generation(schema_generation: int) -> int:
     """Refuse a schema generation that this release cannot write.
 
     Raises:
-        HushstreamError: it does not know it.
+        HushstreamError: this release does not know it.
     """
     if not FIRST_GENERATION <= schema_generation <= NEWEST_GENERATION:
         raise HushstreamError(

@@ -1,7 +1,7 @@
-"""From the log records of one partition to columns, whichever of the two forms the records have.
+"""Converts the log records of one partition to columns, whether a record holds one event or a batch.
 
-Events, columnar batches, phase ends and erasures may alternate; rows come out in log order, and a position is (offset,
-row). What is refused becomes a `Reject` and the rest goes on: nothing here raises because of what a record holds.
+Events, columnar batches, phase ends and erasures may alternate. Rows come out in log order, and a position is (offset,
+row). A refused record or row becomes a `Reject`, and all others are kept: no content of a record raises an error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From the contexts of one partition, in either form, to columns; see `hushstream.schemas.columns`."""
+"""Converts the contexts of one partition, as events or in batches, to columns; see `hushstream.schemas.columns`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,7 @@ from hushstream.schemas.rows import (
     Reject,
     all_plain,
     context_fault,
-    full_mask,
     id_fault,
-    mask_bytes,
     plain,
     track_fault,
 )
@@ -69,7 +67,7 @@ class ContextColumns:
     contexts: NDArray[Any]
     """Float32 of shape (n, dimension), C-contiguous, finite, read-only; of declared features uint8 (n, row bytes)."""
     eligible: list[bytes]
-    """Masks of ceil(arms/8) bytes; b"" where every arm is allowed (a full mask is shown so, too)."""
+    """Masks of ceil(arms/8) bytes; b"" if every arm is allowed (also in place of a full mask)."""
     baselines: list[int]
     after_clicks: list[int]
     offsets: list[int]
@@ -91,9 +89,9 @@ def gather_contexts(
 
     Args:
         records: (offset, log time in milliseconds, value), in offset order.
-        dimension: coordinates of a context; bytes of a row where there is a ``form``.
-        arms: number of arms; ids are 0 to arms - 1.
-        form: of rows of declared features; None for numbers.
+        dimension: number of coordinates of a context; with a ``form``, number of bytes of a row.
+        arms: number of arms; their ids are 0 to arms - 1.
+        form: form of the rows of declared features; None if contexts are numbers.
     """
     gatherer = _ContextGatherer(dimension, arms) if form is None else _RowGatherer(form, arms)
     event, batch, expected = gatherer.event, gatherer.batch, _NUMBERS if form is None else _ROWS
@@ -115,7 +113,7 @@ def gather_contexts(
 
 
 class _ContextGatherer:
-    """Grows the columns; the coordinates stay bytes until all are joined and checked at once."""
+    """Collects the columns. The coordinates stay bytes until all of them are joined and checked together."""
 
     __slots__ = (
         "_after_clicks",
@@ -142,8 +140,9 @@ class _ContextGatherer:
         self._dimension = dimension
         self._width = 4 * dimension
         self._arms = arms
-        self._mask_bytes = mask_bytes(arms)
-        self._full = full_mask(arms)
+        self._mask_bytes = (arms + 7) // 8
+        self._full = ((1 << arms) - 1).to_bytes(self._mask_bytes, "little")
+        """The eligible mask that allows every arm; it is shown as the empty mask, which means the same."""
         self._event_ids: list[str] = []
         self._users: list[str] = []
         self._tracks: list[str] = []
@@ -190,7 +189,7 @@ class _ContextGatherer:
     def _event_fault(self, fields: dict[str, Any]) -> Reason | None:
         if len(fields["context"]) != self._width:
             return Reason.WRONG_DIMENSION
-        # A client that does not know the number of arms leaves out the mask's trailing zero bytes.
+        # A client that does not know the number of arms omits the trailing zero bytes of the mask.
         if len(fields["eligible"]) > self._mask_bytes:
             return Reason.WRONG_MASK_LENGTH
         return track_fault(fields["line"]) or context_fault(
@@ -322,7 +321,7 @@ class _ContextGatherer:
         )
 
     def _drop(self, contexts: NDArray[np.float32], keep: NDArray[np.bool_]) -> NDArray[np.float32]:
-        """Turn the rows that are not kept into rejects, and give the contexts of the others."""
+        """Make rejects of the rows that are not kept; returns the contexts of the others."""
         self.rejects += [
             Reject(self._offsets[row], self._rows[row], Reason.NOT_FINITE) for row in np.flatnonzero(~keep)
         ]
@@ -338,7 +337,7 @@ class _ContextGatherer:
 
 
 class _RowGatherer(_ContextGatherer):
-    """Of rows of declared features: bytes of one size under one digest, whose values the reader's schema checks."""
+    """Collects rows of declared features: bytes of one size under one digest. The caller's schema checks the values."""
 
     __slots__ = ("_digest",)
 

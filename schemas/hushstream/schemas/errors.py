@@ -1,4 +1,4 @@
-"""The one root of every error that a user of hushstream can meet."""
+"""The base class of every error that a user of hushstream can get."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From the feedback of one partition, in either form, to columns; see `hushstream.schemas.columns`."""
+"""Converts the feedback of one partition, as events or in batches, to columns; see `hushstream.schemas.columns`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why the codec and the column readers refuse bytes: one fixed list, for dead letters and metrics."""
+"""The fixed list of reasons for which the codec and the column readers refuse bytes, for dead letters and metrics."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """A code, never a payload: it may stand in a dead letter, a log line or a metric label."""
+    """A code, never a payload. It may be written into a dead letter, a log line or a metric label."""
 
     TOO_LARGE = "too_large"
     """More than `codec.MAX_VALUE_BYTES` bytes; nothing of it was decoded."""

@@ -1,6 +1,6 @@
 """The fields of decisions as typed dictionaries, for readers of the learner's journal through `codec.decode`.
 
-Units and shapes stand in the schemas (``avro/``). After reading every field is there.
+The schemas (``avro/``) document units and shapes. A decoded record has every field.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class InputRange(TypedDict):
 
 
 class JournalHead(TypedDict):
-    """What every journal record says of itself: its place, its inputs, and what is released after it."""
+    """The head of every journal record: its number, its inputs, and a digest of what is released after it."""
 
     sequence: int
     epoch: int

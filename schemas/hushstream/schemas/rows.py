@@ -23,18 +23,8 @@ class Reject(NamedTuple):
     reason: Reason
 
 
-def mask_bytes(arms: int) -> int:
-    """Length of an eligible mask over this many arms."""
-    return (arms + 7) // 8
-
-
-def full_mask(arms: int) -> bytes:
-    """The eligible mask that allows every arm; readers show it as the empty mask, which means the same."""
-    return ((1 << arms) - 1).to_bytes(mask_bytes(arms), "little")
-
-
 def plain(text: str) -> bool:
-    """Whether an id is certainly good, by a cheap test; `id_fault` decides about the others."""
+    """Whether a cheap test shows that an id is valid; `id_fault` checks all other ids."""
     return 0 < len(text) <= MAX_ID_BYTES and text.isascii()
 
 
@@ -70,7 +60,7 @@ def mask_fault(eligible: bytes, arms: int) -> Reason | None:
 def context_fault(
     event_id: str, user: str, eligible: bytes, baseline: int, after_click: int, *, arms: int
 ) -> Reason | None:
-    """The first fault of one context's row, its coordinates aside; None when it is good."""
+    """The first fault of one row of contexts, apart from its coordinates; None if it is valid."""
     fault = id_fault(event_id) or id_fault(user) or mask_fault(eligible, arms)
     if fault is not None:
         return fault
@@ -80,11 +70,11 @@ def context_fault(
 
 
 def feedback_fault(event_id: str, user: str, arm: int, reward: float) -> Reason | None:
-    """The first fault of one row of feedback; None when it is good."""
+    """The first fault of one row of feedback; None if it is valid."""
     fault = id_fault(event_id) or id_fault(user)
     if fault is not None:
         return fault
     if arm < 0:
         return Reason.UNKNOWN_ARM
-    # Written so that NaN, which compares false, is refused.
+    # This form of the comparison refuses NaN, for which every comparison is false.
     return None if 0.0 <= reward <= 1.0 else Reason.REWARD_OUT_OF_RANGE

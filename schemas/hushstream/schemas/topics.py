@@ -1,8 +1,8 @@
-"""What a topic is: its records, its zone, how it is kept, and what it means for privacy.
+"""The declaration of a topic: its records, its zone, its retention, and its role for privacy.
 
-Which topics there are is for each system to say (`hushstream.engine.declare.declaration`). Creation, the drift check,
-the access rules and the documents are made from those declarations and from nowhere else. Names are logical; a
-deployment puts its prefix before them.
+Each system declares its topics (`hushstream.engine.declare.declaration`). Topics are created and checked for drift by
+these declarations alone, and the access rules and documents are made from them. Names are logical: a deployment puts
+its prefix before them.
 """
 
 from __future__ import annotations
@@ -21,31 +21,34 @@ MAX_MESSAGE_BYTES = MAX_VALUE_BYTES + 4096
 
 MIN_IN_SYNC = "min.insync.replicas"
 UNCLEAN_ELECTION = "unclean.leader.election.enable"
-"""With it a broker that missed records may lead a partition: what was acknowledged is then gone, without a word."""
+"""With this setting a broker that lacks records may become leader of a partition. Acknowledged records are then lost
+silently."""
 
 COMPRESSION, AS_SENT = "compression.type", "producer"
 LASTING_COPIES, LASTING_IN_SYNC = 3, 2
-"""Copies of each partition, and how many of them must have a record before it counts as written, with which the loss of
-any one broker takes nothing that was acknowledged, and stops nobody."""
+"""Number of copies of each partition, and number of copies that must have a record before it is acknowledged. With
+these numbers the loss of any one broker loses no acknowledged record, and stops no writer."""
 
 _COMPACTED: Mapping[str, str] = {"segment.bytes": str(1 << 20), "min.cleanable.dirty.ratio": "0.1"}
-"""A compacted topic is read whole at every take-up; Kafka compacts closed segments alone, rarely unless told so."""
+"""Settings for frequent compaction, because a compacted topic is read completely at every take-up. Kafka compacts
+closed segments only, and by default rarely."""
 
 _LARGE_SEGMENT_BYTES = 16 << 20
-"""Where a publication is megabytes, and is read from its end: fewer files."""
+"""Segment size of topics whose publications have megabytes and are read from the end, so that there are fewer files."""
 
 DAY_MS = 24 * 60 * 60 * 1000
 
 _TRIMMED: Mapping[str, str] = {"segment.bytes": str(8 << 20), "segment.ms": str(DAY_MS // 4)}
-"""What is trimmed of a journal leaves the disk when its segment has been closed: within minutes where there is traffic
-that fills a disk, and no more than this stays of a partition. A journal that is never trimmed has some 1,500 segments
-of a partition in a year by this, and more only by its size."""
+"""Segments of journals are closed after this size or time, because trimmed records leave the disk only when their
+segment is closed. With traffic that fills a disk this takes minutes, and a partition keeps at most one such segment. A
+journal that is never trimmed has some 1,500 segments for each partition after a year by the time limit, and more only
+by its size."""
 
 SHORT_MS, LONG_MS = 7 * DAY_MS, 90 * DAY_MS
-"""How long inputs are kept, and what may have to be looked up later."""
+"""Retention of inputs, and of records that may have to be looked up later."""
 
 PUBLISHED = "published"
-"""The zone of what anybody may read."""
+"""The zone of topics that anybody may read."""
 
 CLIENT, OPERATOR = "client", "operator"
 """Writers and readers besides the roles of a system: the application, and the operator of the deployment."""
@@ -54,17 +57,17 @@ _OF = "."
 
 
 def of_party(name: str, party: str) -> str:
-    """The name of what a party of a deployment has of its own: topic, role, zone or account; "" for what all share."""
+    """The name of a topic, role, zone or account that belongs to a party; the party is "" if all parties share it."""
     return f"{name}{_OF}{party}" if party else name
 
 
 def common_name(name: str) -> str:
-    """The name that systems give to what each party has of its own."""
+    """The name of a topic, role, zone or account without its party, as systems declare it."""
     return name.partition(_OF)[0]
 
 
 def letter_reader(zone: str) -> str:
-    """Who reads the dead letters of one zone, and nothing else: which records are refused follows from content."""
+    """The account that reads the dead letters of one zone alone. It is separate, because refusals depend on content."""
     return f"letters-{zone}"
 
 
@@ -72,11 +75,11 @@ class PartitionRule(StrEnum):
     """How a writer chooses the partition."""
 
     USER = "user"
-    """`partition_of` the user; chosen by the writer, never by the broker."""
+    """`partition_of` the user; the writer chooses it, never the broker."""
     HOME = "home"
-    """The home partition of the writer, who is alone there."""
+    """The home partition of the writer; nobody else writes it."""
     ANY = "any"
-    """Any partition: the choice says nothing of the content, and the key is null."""
+    """Any partition: the choice does not depend on the content, and the key is null."""
     TRACK = "track"
     """The number of the model track, or of the counter."""
 
@@ -87,26 +90,27 @@ class Topic:
 
     Attributes:
         name: logical.
-        schemas: names of the records that may be on it.
-        zone: whose operator may see its content in clear; `PUBLISHED` for anybody.
+        schemas: names of the schemas of its records.
+        zone: the zone whose operator may read its content in clear; `PUBLISHED` for anybody.
         partition_rule: how a writer chooses the partition.
-        count: which count of the deployment gives the number of partitions; counts are frozen with the deployment.
-        retention_ms: None keeps everything.
-        noised: what is on it came out of a mechanism, pays for what did, or spends an allowance: whoever writes it has
-            release marks, since a journal that is rolled back would spend the same again.
-        names_users: its records are of single users, so an erasure reaches it.
-        tombstones: erasures are written to it, and tell an erased record from a changed one.
-        ticks: readers may append a Tick when it is idle.
-        private_lag: how many records it holds is content, so a worker's lag on it is zone-private.
-        client: what applications do with it, if anything; who changes it writes it, and reads it again.
-        reader: who reads it beside the roles and applications: the operator, or whoever is named for it alone.
+        count: the deployment's count that is its number of partitions; counts are frozen with the deployment.
+        retention_ms: time for which records are kept; None: for ever.
+        noised: whether its records are outputs of a mechanism, pay for such outputs, or spend an allowance. Then its
+            writer has release marks, because a journal that is rolled back would spend the same again.
+        names_users: whether its records are about single users; then an erasure reaches it.
+        tombstones: whether erasures are written to it. They show that a record was erased, and not changed.
+        ticks: whether readers may append a Tick when it is idle.
+        private_lag: whether its number of records depends on content; then a worker's lag on it is zone-private.
+        client: what applications do with it, if anything. An application that changes it may write and read it.
+        reader: who reads it besides roles and applications: the operator, or an account for this topic alone.
         each: whether each party of a deployment has one of its own (`hushstream.engine.declare.parties`).
-        party: whose it is; "" where all parties share it, or there are none.
+        party: its party; "" if all parties share it, or there are none.
         cleanup: the broker's cleanup policy.
-        timestamp_type: log time is the broker's for every topic: a writer cannot put a record into another period.
-        max_message_bytes: limit of a stored batch.
-        replaced_ms: within which time the broker compacts away what a newer record of its key has replaced; None
-            leaves that to the broker.
+        timestamp_type: the kind of log time. Every topic has the broker's, so a writer cannot move a record to another
+            period.
+        max_message_bytes: largest size of a stored batch.
+        replaced_ms: time after which the broker must have compacted away records that a newer record of their key has
+            replaced; None: the broker decides.
     """
 
     name: str
@@ -137,48 +141,48 @@ class Topic:
 
     @property
     def application(self) -> str:
-        """Whose account applications use here."""
+        """The account that applications use for this topic."""
         return of_party(CLIENT, self.party)
 
     @property
     def lasting(self) -> bool:
-        """Whether it is kept for ever: what is on it cannot be made again from anything else."""
+        """Whether it is kept for ever, because its records cannot be recomputed from others."""
         return self.retention_ms is None
 
     @property
     def is_journal(self) -> bool:
-        """Whether one role alone writes it, ahead of all else."""
+        """Whether it is a journal: one role alone writes it, before all other outputs."""
         return "Genesis" in self.schemas
 
     @property
     def holds_dead_letters(self) -> bool:
-        """Whether refused records are named on it."""
+        """Whether it holds dead letters."""
         return self.schemas == ("DeadLetter",)
 
     @property
     def holds_state(self) -> bool:
-        """Whether what a role has in memory is published on it, sealed to its zone."""
+        """Whether it holds the published states of a role, sealed to its zone."""
         return self.schemas == ("StatePart",)
 
     @property
     def is_ledger(self) -> bool:
-        """Whether what was paid is entered on it."""
+        """Whether it holds the entries of a ledger."""
         return self.schemas == ("LedgerEntry",)
 
     def settings(self) -> dict[str, str]:
-        """The topic's configuration in the broker's words."""
+        """The topic's configuration, with the broker's names and values."""
         return {
             "cleanup.policy": self.cleanup,
             "retention.ms": str(-1 if self.retention_ms is None else self.retention_ms),
-            # A broker's own limit would delete what is still needed, without a word, where traffic is high.
+            # With high traffic, a size limit of the broker would silently delete records that are still needed.
             "retention.bytes": "-1",
             "message.timestamp.type": self.timestamp_type,
             "max.message.bytes": str(self.max_message_bytes),
             UNCLEAN_ELECTION: "false",
             **(_COMPACTED if self.cleanup == "compact" else _TRIMMED if self.is_journal else {}),
             **self._replaced_settings(),
-            # As sent, and nothing is sent compressed: a null slot compresses better than a report, so that sizes on
-            # disk and on the wire would tell one from the other.
+            # Batches are stored as they were sent, and nothing is sent compressed. A null slot compresses better than a
+            # report, so compressed sizes on disk and on the wire would reveal which slots are null.
             COMPRESSION: AS_SENT,
         }
 

@@ -71,7 +71,7 @@ class Surroundings:
             ),
             "session timeout beyond what the broker takes": Refusal(
                 [*self._worker("shuffler", fresh), "--session-timeout", "2000"],
-                "expected the broker to take a session of 2000 s, it does not",
+                "expected the broker to accept a session of 2000 s, it does not",
             ),
             **self._bad_keys(fresh),
             "wiped topics and an old snapshot": await self._wiped(),

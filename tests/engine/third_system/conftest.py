@@ -12,7 +12,7 @@ import pytest
 from hushstream.agents.worker.deployment import KeySource, load, parse_config, prepare
 from hushstream.agents.worker.roles import all_machines
 from hushstream.engine.declare.conversation import conversation_of
-from hushstream.engine.declare.declaration import Kind, System, asked_partitions
+from hushstream.engine.declare.declaration import Kind, System, request_partitions
 from hushstream.ops.forget import forget_async
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
@@ -48,7 +48,7 @@ class Played(NamedTuple):
 
     def vote(self, user: str, option: int, vote_id: str = "", **fields: Any) -> tuple[int, int]:
         """Append a vote; gives where."""
-        homes = asked_partitions(self.system)
+        homes = request_partitions(self.system)
         record = {
             "vote_id": vote_id or f"{user}:{option}",
             "user": user,
@@ -67,7 +67,7 @@ class Played(NamedTuple):
     def client_log(self) -> DirectEventLog:
         """As an application writes."""
         answers = conversation_of(self.system).answers
-        return DirectEventLog(self.log, self.driver, asked_partitions(self.system), answers)
+        return DirectEventLog(self.log, self.driver, request_partitions(self.system), answers)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Asks the broker for our rights before any work begins, so that no write is denied in the middle of it."""
+"""Asks the broker for our rights before any work begins, so that no write is denied in the middle of the work."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ READ, WRITE, DESCRIBE_CONFIGS = 3, 4, 10
 """Kafka's numbers of operations; bit n of the broker's answer says whether operation n is allowed."""
 
 _NAMES = {READ: "Read", WRITE: "Write", DESCRIBE_CONFIGS: "DescribeConfigs"}
-_NOT_TOLD = -(2**31)
-_UNTOLD = {UnknownTopicOrPartitionError.errno: _NOT_TOLD}
+_RIGHTS_UNKNOWN = -(2**31)
+_RIGHTS_OF_MISSING = {UnknownTopicOrPartitionError.errno: _RIGHTS_UNKNOWN}
 _FIX = (
     "`hushstream topics apply`, run by an administrator, creates the access rules of every role "
     "(--principals names whom they are for)"
@@ -52,14 +52,14 @@ async def check_rights(cluster: Cluster, needed: Mapping[str, Collection[int]], 
 
 
 def _require(place: str, wanted: Collection[int], allowed: int) -> None:
-    missing = [] if allowed == _NOT_TOLD else [_NAMES[one] for one in sorted(wanted) if not allowed >> one & 1]
+    missing = [] if allowed == _RIGHTS_UNKNOWN else [_NAMES[one] for one in sorted(wanted) if not allowed >> one & 1]
     if missing:
         raise AccessDenied(f"{place}: expected the right to {' and '.join(missing)}, got none; {_FIX}")
 
 
 async def _topic_rights(admin: AIOKafkaAdminClient, names: Collection[str]) -> dict[str, int]:
     answer = await admin._send_request(_InOneVersion(_TopicRights(list(names), False, False, True)))
-    return {name: _UNTOLD.get(code, 0) if code else allowed for code, name, _, _, allowed in answer.topics}
+    return {name: _RIGHTS_OF_MISSING.get(code, 0) if code else allowed for code, name, _, _, allowed in answer.topics}
 
 
 async def _group_rights(admin: AIOKafkaAdminClient, group: str) -> int:

@@ -1,4 +1,4 @@
-"""The first contact with a cluster: whether a broker answers and supports our protocol versions, and if not, why."""
+"""Makes the first contact with a cluster: finds whether a broker answers and supports our versions, and if not, why."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ async def check_version(cluster: Cluster, timeout_seconds: float) -> None:
             theirs = f"versions {low} to {high}" if low <= high else "no version"
             raise BrokerVersionWrong(
                 f"broker {cluster.bootstrap}: expected {request.__name__} in one of the versions {min(ours)} to "
-                f"{max(ours)}, it takes {theirs}; run Apache Kafka 4 (4.3 is tested), or a hushstream of its time"
+                f"{max(ours)}, it accepts {theirs}; run Apache Kafka 4 (4.3 is tested), or an older hushstream"
             )
 
 
@@ -100,7 +100,8 @@ async def _versions(cluster: Cluster, timeout_seconds: float) -> Versions:
             failure = error
             continue
         try:
-            # A listener that wants a password answers this first request without one, and closes at the next.
+            # A listener that requires a password still answers this first request, and closes the connection at the
+            # next.
             await connection.send(MetadataRequest([]))
             found: Versions = dict(connection._versions)
             return found

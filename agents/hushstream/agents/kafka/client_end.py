@@ -1,4 +1,4 @@
-"""Bounds how long the stream client may take to end, once a worker has handed everything over.
+"""Bounds how long the stream client may take to end, after a worker has saved and committed everything.
 
 uvloop waits half a minute for a broker to answer the end of a TLS connection, and Apache Kafka sometimes does not
 answer. Faust's services wait without limit for tasks that they cancel once, and for their fetch thread while they hold
@@ -31,7 +31,7 @@ def wait_for_ever(failure: BaseException | None) -> AbstractContextManager[None]
 
 
 @contextmanager
-def or_exit(failure: BaseException | None) -> Iterator[None]:
+def exit_if_late(failure: BaseException | None) -> Iterator[None]:
     """End this process if the block takes longer than `END_SECONDS`.
 
     A thread of its own does that, because the event loop may hang. Nothing is lost: everything was saved before.
@@ -50,7 +50,7 @@ def or_exit(failure: BaseException | None) -> Iterator[None]:
 
 def _exit(failure: BaseException | None) -> None:
     logger.warning(
-        "the stream client has not ended within %g s: everything is handed over, ending without it", END_SECONDS
+        "the stream client has not ended within %g s: everything is saved and committed, ending without it", END_SECONDS
     )
     if failure is not None:
         print(f"hushstream worker: {failure}", file=sys.stderr)
@@ -61,4 +61,4 @@ def _exit(failure: BaseException | None) -> None:
     os._exit(0 if failure is None else 1)
 
 
-__all__ = ["END_SECONDS", "EndInTime", "or_exit", "wait_for_ever"]
+__all__ = ["END_SECONDS", "EndInTime", "exit_if_late", "wait_for_ever"]

@@ -1,8 +1,8 @@
-"""Commits of a worker to its group: input offsets, and the last journal record whose outputs were all acknowledged.
+"""What a worker commits to its group: input offsets, and the last journal record whose outputs were all acknowledged.
 
-The offsets say where input must be read from again; they may lag far behind (an open window). So each commit also
-carries a mark, ``hushstream/1 <journal> <sequence>``: the outputs of every record of that journal up to that sequence
-number were acknowledged. The next owner sends what lies above it again, byte for byte.
+The offsets say from where input must be read again; they may be far behind, at the beginning of an open window. So each
+commit also carries a mark, ``hushstream/1 <journal> <sequence>``: the outputs of every record of that journal up to
+that sequence number were acknowledged. The next owner sends the outputs of all records above it again, byte for byte.
 """
 
 from __future__ import annotations

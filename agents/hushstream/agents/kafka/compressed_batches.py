@@ -8,8 +8,8 @@ reads it.
 
 A topic with ``compression.type=uncompressed`` would not help: the broker then unpacks, in its own memory.
 
-The hook is private API of aiokafka 0.14 (`PRIVATE_API`); it acts on consumers that ask for it, by their
-``key_deserializer``, and leaves those of an application alone.
+The hook is private API of aiokafka 0.14 (`PRIVATE_API`). It acts only on consumers that have `batches_stay_compressed`
+as ``key_deserializer``; consumers of an application stay as they are.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ class InputBuffer:
     ) -> None:
         """Start empty at ``position``; ``limit_records`` and ``limit_bytes`` bound what may wait here.
 
-        An operator has said that the records before ``begins`` are lost: the first slice covers their offsets without
-        any record.
+        If ``begins`` is given, an operator has accepted that the records before it are lost: the first slice covers
+        their offsets without any record.
         """
         self.source = source
         self.limit_records = limit_records
@@ -166,7 +166,7 @@ class Intake:
         return any(buffer.full for buffer in self._buffers.values())
 
     def notify_capacity(self) -> None:
-        """Tell a waiting fetcher that a buffer was emptied."""
+        """Wake a fetcher that waits until a buffer was emptied."""
         self._has_capacity.set()
 
     async def wait_for_capacity(self, timeout_seconds: float) -> None:

@@ -31,7 +31,7 @@ class LogReader:
     """
 
     def __init__(self, settings: WorkerSettings) -> None:
-        """Prepare; nothing is opened yet."""
+        """Prepare to read; no connection is opened yet."""
         self._settings = settings
         self._consumer = AIOKafkaConsumer(
             **settings.client_options(),

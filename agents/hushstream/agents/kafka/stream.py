@@ -1,4 +1,4 @@
-"""A worker's operations on its Faust app: send, commit, assignment, ends of logs."""
+"""What a worker does through its Faust app: it sends, commits, and asks for its assignment and the ends of logs."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ OTHER = "other"
 LOOPBACK = "127.0.0.1"
 
 _OF_WORK = {True: "hushstream_edge_", False: "hushstream_"}
-"""How metrics of a role's work begin: the key says whether its batches depend on content."""
+"""The prefix of metrics of a role's work, by whether its batches depend on content."""
 _WORK = ("batch_seconds", "journal_appends_total", "recovery_seconds")
 
 HEARTBEAT_STEP_SECONDS = 10.0
@@ -206,7 +206,7 @@ class Metrics:
         self._of("hushstream_foreign_records_total", topic=self._known(topic, self._labels.topics)).inc()
 
     def beat(self) -> None:
-        """Note that the event loop runs. The served age grows if it hangs, as another thread serves the metrics."""
+        """Note that the event loop runs. If it hangs, its served age grows, because another thread serves metrics."""
         self._beaten = self._clock()
 
     def health(self, **values: float) -> None:
@@ -245,7 +245,7 @@ class Metrics:
             self._of(gauge.metric, partition=self._partition(partition), **gauge.labels).set(value)
 
     def keep_partitions(self, held: Collection[int]) -> None:
-        """Drop the values of partitions that this worker no longer has: they would be shown for ever."""
+        """Drop the values of partitions that this worker no longer has; otherwise it would show them for ever."""
         for partition in self._shown.difference(held):
             for spec in METRICS:
                 if "partition" in spec.labels and spec.name != _STOPPED:

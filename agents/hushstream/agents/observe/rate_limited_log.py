@@ -1,4 +1,4 @@
-"""Limits the rate of log lines: after the first line of a form, one per interval, with the number that was left out.
+"""Limits the rate of log lines: lets one line of each form through per interval, with the number that was left out.
 
 Otherwise, while no broker answers, a line for each attempt to connect would fill the disk.
 """

@@ -25,7 +25,7 @@ StatePosition = tuple[int, Mapping[TopicPartition, int]]
 """The last journal record that a state contains, and the positions of its inputs."""
 
 SLICE_SECONDS = 0.004
-"""About how long packing holds the event loop at a time; then the folds have at least the same time."""
+"""About how long packing blocks the event loop at a time. After that the folds get at least the same time."""
 
 _RETRY_SECONDS = 2.0
 """The pause after a snapshot that could not be written, instead of the usual interval."""
@@ -64,7 +64,7 @@ class BackgroundSnapshot:
         return cls(sequence, folded, packing, Reached(asyncio.get_running_loop().create_future()))
 
     async def packed(self, genesis: bytes, in_a_hurry: Callable[[], bool], clock: Clock) -> Snapshot:
-        """Pack the snapshot and return it when it may be saved; the folds get half of the time, except in a hurry."""
+        """Pack the snapshot; return it when it may be saved. Folds get half of the time, unless ``in_a_hurry()``."""
         try:
             state = self._slice(clock)
             while state is None:
@@ -135,7 +135,7 @@ class BackgroundSnapshots:
         self._last, self._position = -math.inf, None
 
     def begin(self, sequence: int) -> BackgroundSnapshot | None:
-        """Begin a snapshot of the state after journal record ``sequence``; None if it is saved or another is made."""
+        """Begin a snapshot of the state after record ``sequence``; None if that is saved, or another is being made."""
         self._last = self._clock()
         position = self._position_at(sequence)
         if not self.idle.is_set() or self._position == position:

@@ -39,7 +39,7 @@ from hushstream.privacy.ledger import Exhausted
 logger = logging.getLogger(__name__)
 
 _LOOK_SECONDS = 5.0
-"""How often an owner asks for the end of its journal, and so notices that somebody else has written there."""
+"""How often an owner asks for the end of its journal, to notice that somebody else has written there."""
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class PartitionDriver:
         self._tasks: list[asyncio.Task[None]] = []
         self._closing = False
         self._leaving_until: float | None = None
-        """The time until which the last state may be published; None while the worker is not ending."""
+        """The deadline for publishing the last state; None while the worker is not ending."""
         self._failed = False
         self._background_snapshots = BackgroundSnapshots(
             recovered, self._settings.snapshot_interval_seconds, self._save, lambda: self._closing, self._clock
@@ -106,7 +106,7 @@ class PartitionDriver:
         self._committed: tuple[Mapping[TopicPartition, int], int] | None = None
         self._refused: Exhausted | None = None
         self._appended: deque[float] = deque()
-        # Keep an earlier time: a recovery is no save, and a partition whose disk refuses writes recovers repeatedly.
+        # Keep an earlier time: a recovery saves nothing, and a partition whose disk refuses writes recovers repeatedly.
         tools.saved.setdefault(partition, self._clock())
         self._looked = -_LOOK_SECONDS
 
@@ -142,7 +142,7 @@ class PartitionDriver:
         await within(self._background_snapshots.idle, deadline, self._clock)
         await self._cancel()
         if snapshot and self._tools.states is not None:
-            self._tools.states.left(self.partition, self._place)
+            self._tools.states.warn_if_unpublished(self.partition, self._place)
         if self._failed:
             return None
         self._recovered.sequence = self._sequence
@@ -216,7 +216,7 @@ class PartitionDriver:
             return
         for models in readers_of(self._machine):
             for offset, size in models.foreign:
-                self._tools.foreign.met(models.topic, offset, size, "a model")
+                self._tools.foreign.add(models.topic, offset, size, "a model")
         if (now := self._clock()) < self._looked + _LOOK_SECONDS:
             return
         self._looked = now
@@ -224,7 +224,7 @@ class PartitionDriver:
             if (await self._tools.end_offsets([journal]))[journal] <= self._writer.next_offset:
                 return
             read = partial(self._tools.read_journal, journal)
-            self._note_foreign(await self._writer.look(read, lambda: self._sequence + 1))
+            self._note_foreign(await self._writer.read_others(read, lambda: self._sequence + 1))
         except JournalLost as error:
             self._fail(error)
         except (KafkaError, ConnectionError, TimeoutError) as error:
@@ -273,7 +273,7 @@ class PartitionDriver:
                     await self._arrived.wait()
         except (KafkaError, ConnectionError, TimeoutError) as error:
             logger.warning(
-                "partition %d: begins before all published records are here (%s)", self.partition, type(error).__name__
+                "partition %d: begins before all published records arrived (%s)", self.partition, type(error).__name__
             )
 
     async def _fold_once(self) -> bool:
@@ -446,7 +446,7 @@ class PartitionDriver:
         def wanted() -> bool:
             return left is not None or not self._closing
 
-        if states is not None and await states.keep(self.partition, snapshot, wanted, left):
+        if states is not None and await states.publish_if_due(self.partition, snapshot, wanted, left):
             self._tools.observe("published", self.partition, snapshot.sequence)
 
     async def _read_tail(self, offset: int) -> list[tuple[int, bytes]]:
@@ -490,7 +490,7 @@ acknowledgement was then 25 ms instead of 13."""
 
 
 async def within(event: asyncio.Event, deadline: float, clock: Callable[[], float]) -> bool:
-    """Wait for an event until a deadline of this clock; whether the event happened."""
+    """Wait for an event until a deadline of this clock; returns whether the event happened."""
     try:
         await asyncio.wait_for(event.wait(), max(0.0, deadline - clock()))
     except TimeoutError:

@@ -22,7 +22,8 @@ _ENOUGH_BYTES = 4096
 
 _WAITS = 10
 """Records of other inputs wait this many times as long if no leading record waits, since then no user waits for an
-answer. A pause counts as at most this long, too, so that the pace is soon measured again after a pause."""
+answer. A pause between two records counts as no longer than this in the average, so that the average soon fits again
+after a long pause."""
 
 _SMOOTHING = 8
 """The pace is averaged over this many records."""
@@ -76,7 +77,7 @@ class Linger:
             self._since = None
 
     def seconds_left(self, now: float) -> float:
-        """How long to wait for more records; 0 if it is time to fold, or no record waits."""
+        """Seconds to wait for more records; 0 if it is time to fold, or no record waits."""
         if self._since is None or self._gap > self._wait or self._enough:
             return 0.0
         if self._leading_since is not None:

@@ -57,11 +57,11 @@ class NamedWait:
         return awaited
 
     def seconds_left(self, now: float) -> float | None:
-        """How long until the broker is to be asked; None if no record waits."""
+        """Seconds until the broker is to be asked; None if no record waits."""
         return None if self._awaited is None else max(0.0, self._since + self._seconds - now)
 
     async def end(self, now: float) -> bool:
-        """Ask the broker if the wait was long enough; whether a record need not wait any longer."""
+        """Ask the broker, if the wait was long enough; returns whether the record need not wait any longer."""
         awaited = self._awaited
         if self._waits is None or awaited is None or self.seconds_left(now):
             return False
@@ -78,7 +78,7 @@ class NamedWait:
         self._waits.ends_at(arrived, end)
         self._metrics.waited_in_vain()
         self._limited_log.warning(
-            "partition %d: a record names a record of %s that does not exist; after %g s it is refused, with all other "
-            "records that do so by now", partition, topic, self._seconds,
+            "partition %d: a record names a record of %s that does not exist; after %g s it is refused, and so are all "
+            "other waiting records that name missing ones", partition, topic, self._seconds,
         )  # fmt: skip
         return True

@@ -29,7 +29,7 @@ class Schedule(Protocol):
         """The records that may be folded next (possibly none); removes nothing from the buffers."""
 
     def held_back(self, awaited: Awaited | None) -> bool:
-        """Note that the machine folded nothing of the last batch; whether a larger batch can be offered at once.
+        """Note that the machine folded nothing of the last batch; whether a larger one can be offered at once.
 
         Args:
             awaited: the record that the machine waits for, if it is known.
@@ -125,7 +125,7 @@ class LiveSchedule:
         return last_ms, source == self._leading, source
 
     def _before(self, part: InputSlice, key: OrderKey) -> InputSlice | None:
-        """The part of a slice up to ``key``; None if it is empty. Notes whether an awaited input was cut."""
+        """The part of a slice up to ``key``; None if it is empty. Notes if it cut off records of an awaited input."""
         source = (part.topic, part.partition)
         count = next(
             (n for n, r in enumerate(part.records) if (r.timestamp_ms, source == self._leading, source) > key), None

@@ -53,7 +53,7 @@ class Beginning:
     states: PublishedStates | None
     _unread: dict[int, list[str]] = field(default_factory=dict)
     _of_no_use: set[bytes] = field(default_factory=set)
-    """The names of publications that cannot be used, as another release wrote them in another form."""
+    """The names of publications that cannot be used, because another release wrote them in another form."""
 
     async def keeps(self, cached: RecoveredMachine, reader: LogReader) -> bool:
         """Whether recovery may go on from a machine that was kept in memory, with the journal as it is now."""
@@ -69,7 +69,7 @@ class Beginning:
         if newest is None:
             return True
         positions = machine.positions()
-        if not await self._stands(newest, cached, reader) or newest.head.sequence > cached.sequence + _FAR_BEHIND:
+        if not await self._fits(newest, cached, reader) or newest.head.sequence > cached.sequence + _FAR_BEHIND:
             return False
         if newest.head.place <= (cached.sequence, sum(positions.values())):
             return True
@@ -85,8 +85,8 @@ class Beginning:
         """
         machine = self.make_machine(partition)
         journal = machine.journal
-        # Read the file once only: another owner may save until this one folds, and the loaded state must not be used
-        # with that owner's users.
+        # Open the users' file only once. Until this worker folds, another owner may still save a snapshot; the loaded
+        # state must not be used with the users of that snapshot.
         users = await asyncio.to_thread(self.snapshots.users, partition) if spilling(machine) is not None else None
         local, newest = self.snapshots.load(partition), await self._newest(partition, reader)
         first = (await reader.first_offsets([journal]))[journal]
@@ -102,8 +102,8 @@ class Beginning:
         machine = self.make_machine.of_journal(partition, genesis, resumed=known is not None)
         machine.start(genesis)
         start = RecoveredMachine(machine, genesis, 0, behind, record_digest(genesis))
-        brought = await self._bring(start, reader, standing, local)
-        if brought is not None:
+        fetched = await self._cache_newest(start, reader, standing, local)
+        if fetched is not None:
             local = self.snapshots.load(partition)
         spills = spilling(machine)
         if users is not None and spills is not None:
@@ -113,10 +113,10 @@ class Beginning:
         if local is None:
             return start
         self._check_place(journal, first, genesis, local, _ON_DISK)
-        return await self._restored(start, reader, standing, local, brought)
+        return await self._restored(start, reader, standing, local, fetched)
 
     def unread(self, partition: int) -> str:
-        """Say, for an error message, which states there are besides the one that a machine began with."""
+        """Say, for an error message, which published states exist besides the one that a machine began with."""
         if self.states is None:
             return "states are published nowhere"
         found = self._unread.get(partition)
@@ -125,15 +125,15 @@ class Beginning:
         return f"topic {self.states.name} holds states that are of no use: {'; '.join(dict.fromkeys(found))}"
 
     async def _restored(
-        self, start: RecoveredMachine, reader: LogReader, standing: Standing, snapshot: Snapshot, brought: Found | None
+        self, start: RecoveredMachine, reader: LogReader, standing: Standing, snapshot: Snapshot, fetched: Found | None
     ) -> RecoveredMachine:
         machine, partition = start.machine, start.machine.journal[1]
         try:
             machine.restore(snapshot.state)
         except OtherVersion as error:
-            if brought is None:
+            if fetched is None:
                 return await self._without_snapshot(partition, reader, standing, str(error))
-            self._of_no_use.add(brought.publication)
+            self._of_no_use.add(fetched.publication)
             self.snapshots.drop(partition)
             logger.warning("partition %d: topic %s: %s; it is skipped", partition, self._topic, error)
             return await self.begin(partition, reader, standing)
@@ -162,7 +162,7 @@ class Beginning:
                     return found
         return None
 
-    async def _bring(
+    async def _cache_newest(
         self, start: RecoveredMachine, reader: LogReader, standing: Standing, local: Snapshot | None
     ) -> Found | None:
         """Copy the newest published state to this worker's disk, if it is newer than the snapshot there."""
@@ -179,7 +179,7 @@ class Beginning:
                 if found.publication in self._of_no_use:
                     continue
                 self._check_place(journal, first, start.genesis, head, where)
-                if not await self._stands(found, start, reader):
+                if not await self._fits(found, start, reader):
                     await self._require_rebuilding(start, reader, standing, head, where)
                     self.states.disregard(partition)
                     logger.warning("partition %d: %s: %s; it is skipped", partition, where, self._lost(journal))
@@ -199,7 +199,7 @@ class Beginning:
             logger.warning("partition %d: %s: a state was skipped: %s", partition, where, why)
         return None
 
-    async def _stands(self, found: Found, start: RecoveredMachine, reader: LogReader) -> bool:
+    async def _fits(self, found: Found, start: RecoveredMachine, reader: LogReader) -> bool:
         """Whether a published state belongs to the journal as it is now."""
         head = found.head
         if head.genesis != start.genesis:
@@ -227,7 +227,7 @@ class Beginning:
     async def _require_rebuilding(
         self, start: RecoveredMachine, reader: LogReader, standing: Standing, state: Snapshot | Head, where: str
     ) -> None:
-        """Check that a state which the journal does not lead to may be given up; otherwise refuse the partition.
+        """Check that a state which does not belong to the journal may be given up; otherwise refuse the partition.
 
         Raises:
             JournalTruncated: the journal's first records are deleted, so the state cannot be computed again.
@@ -240,8 +240,8 @@ class Beginning:
         first = (await reader.first_offsets([journal]))[journal]
         if first > 0:
             raise JournalTruncated(
-                f"{place}: the journal begins at offset {first}, and holds no record {state.sequence} as the "
-                f"snapshot in {where} ends with; bring the journal, or the data directory of the last owner"
+                f"{place}: the journal begins at offset {first}, and does not hold record {state.sequence}, with "
+                f"which the snapshot in {where} ends; bring the journal, or the data directory of the last owner"
             )
         if self.marks is None:
             raise TopicsReplaced(
@@ -252,9 +252,10 @@ class Beginning:
         found = await reach(reader, start.machine, 0, 1)
         accepted = self.marks.require(standing, journal[1], start.journal, found)
         if found < state.sequence and not accepted and standing.accepted_at(start.journal) is None:
-            # Nothing was released from the lost records, but users may have been answered: an operator has to know.
+            # Nothing was released from the lost records, but they may have answered users: an operator has to know
+            # that.
             raise TopicsReplaced(
-                f"{place}: the journal ends with record {found}, but the snapshot in {where} stands on "
+                f"{place}: the journal ends with record {found}, but the snapshot in {where} ends with "
                 f"record {state.sequence}; the topics were wiped or replaced, or are an older copy; {IF_INTENDED}"
             )
 
@@ -292,7 +293,7 @@ class Beginning:
 
     @staticmethod
     def _lost(journal: tuple[str, int]) -> str:
-        return f"expected a state that stands on {journal[0]}/{journal[1]} as it is, got one of a lost branch"
+        return f"expected a state that belongs to {journal[0]}/{journal[1]} as it is, got one of a lost branch"
 
     @property
     def _topic(self) -> str:

@@ -1,8 +1,8 @@
-"""Counts foreign records in a worker's own topics and logs each once: no chain and no key of the zone vouches for them.
+"""Counts the foreign records in a worker's own topics, and logs each once.
 
-Anybody with write access to a topic can put anything there. Readers skip foreign records, so nothing stops. But such a
-record shows that somebody has a right that they should not have, so the owner of the topic counts it and an alert
-fires.
+A foreign record is in no chain and under no key of the zone: anybody with write access to a topic can put it there.
+Readers skip it, so nothing stops. But it shows that somebody has a right that they should not have, so the owner of the
+topic counts it, and an alert fires.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class ForeignRecords:
     def in_journal(self, journal: TopicPartition, offset: int, value: bytes) -> None:
         """Count a record of a journal that is not in its chain, unless it is an operator's note."""
         if not self.is_note(journal[1], value):
-            self.met(journal, offset, len(value), "a journal record")
+            self.add(journal, offset, len(value), "a journal record")
 
-    def met(self, place: TopicPartition, offset: int, size: int, why: str) -> None:
+    def add(self, place: TopicPartition, offset: int, size: int, why: str) -> None:
         """Count a foreign record. Each recovery reads it again, but it counts only once.
 
         Args:

@@ -1,7 +1,7 @@
 """Keeps release marks on a worker's own disk, beside those in the zone's topic (`hushstream.agents.recovery.marks`).
 
 A mark's file is on disk before anything that it covers is sent. Each higher mark is a new file; lower ones are deleted
-afterwards, and the highest counts. So an owner that was suspended cannot lower what the next owner noted, and nobody
+afterwards, and the highest counts. So an owner that was suspended cannot lower the mark of the next owner, and no owner
 waits for a suspended one. Files lie in the data directory unless the settings name another folder. Another folder is
 better: a backup of the data then brings back no old mark, and a lost topic of marks is noticed.
 """
@@ -14,7 +14,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hushstream.agents.datadir import force_folder, owners_alone
+from hushstream.agents.datadir import force_folder, owner_only
 from hushstream.agents.errors import DiskRefused, PartitionError
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.marks import Mark
@@ -86,7 +86,7 @@ class HighWater:
         fresh = path.with_suffix(f".{os.getpid()}.new")
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         # Only the owner may read the file: how far a journal has released is private to the zone (its topic is sealed).
-        with open(fresh, "w", encoding="ascii", opener=owners_alone) as file:
+        with open(fresh, "w", encoding="ascii", opener=owner_only) as file:
             file.write(f"{_digest(body)} {body}\n")
             file.flush()
             os.fsync(file.fileno())

@@ -47,7 +47,7 @@ class JournalWriter:
         read_tail: Callable[[int], Awaitable[list[tuple[int, bytes]]]],
         sequence_of: Callable[[bytes], int | None],
     ) -> None:
-        """Start after the last record that was read.
+        """Begin to append after the last record that was read.
 
         Args:
             sender: sends the records.
@@ -74,13 +74,13 @@ class JournalWriter:
         """Send one record; `confirm` it before anything that follows from it."""
         async with self._order:
             future = asyncio.ensure_future(await self._sender.send(Output(*self._target, value)))
-            future.add_done_callback(_seen)
+            future.add_done_callback(_mark_retrieved)
             append = Append(value, sequence, self._next, future)
             self._next += 1
             self._pending.append(append)
             return append
 
-    async def look(
+    async def read_others(
         self, read: Callable[[int], Awaitable[list[tuple[int, bytes]]]], due: Callable[[], int]
     ) -> list[tuple[int, bytes]]:
         """Read what others appended after our last record, as (offset, value), if none of our records is in flight.
@@ -171,7 +171,7 @@ async def _offset_of(append: Append) -> int:
     return int(metadata.offset)
 
 
-def _seen(future: asyncio.Future[Any]) -> None:
+def _mark_retrieved(future: asyncio.Future[Any]) -> None:
     """Mark a failure as retrieved: `confirm` handles it, unless the partition was revoked, and then nobody needs it."""
     if not future.cancelled():
         future.exception()

@@ -38,10 +38,10 @@ def sequence_of(machine: Machine, value: bytes) -> int | None:
 
 
 def sequence_in_flight(machine: Machine, value: bytes) -> int | None:
-    """Do what `sequence_of` does while this worker's records are in flight, and its machine is ahead of the journal.
+    """Do what `sequence_of` does, while this worker's records are in flight and its machine is ahead of the journal.
 
     Raises:
-        JournalLost: the record cannot be read, and may continue the journal. The recovery that follows can tell,
+        JournalLost: the record cannot be read, and may continue the journal. The recovery that follows can decide that,
             because its machine is not ahead.
     """
     try:

@@ -84,8 +84,8 @@ class Losses:
                 f"{source[0]}/{source[1]}: must be read from offset {low}, but the log begins at {first}; those "
                 f"{first - low} records were deleted before they were folded (the last journal record is of "
                 f"{_moment(after_ms)}, {kept}). Bring the topic back; or, to go on without them, start this worker "
-                f"with --accept-loss {word}: nothing will follow from them, and tombstones of users among them have to "
-                f"be sent again (`hushstream forget`); `verify` will say so"
+                f"with --accept-loss {word}: nothing will follow from them, and `verify` will report the loss; if "
+                f"tombstones of users are among them, send these again (`hushstream forget`)"
             )
         await self.publish(recovered)
         note = Note(LOST, source, low, first, after_ms, before_ms)

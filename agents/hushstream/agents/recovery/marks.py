@@ -52,10 +52,10 @@ from hushstream.schemas.topics import PartitionRule, Topic
 logger = logging.getLogger(__name__)
 
 _PRICE = (
-    "what was released from the lost records stands, and may be in no ledger any more; whoever it was about pays once "
-    "more for what follows (one more epsilon, one more allowance): this role's ledger charges every life that marks "
-    "know of and one more; a role that counts what this one sends again under other names charges nothing for it, so "
-    "there each such word lets the whole budget be spent once more"
+    "releases made from the lost records remain, perhaps without a charge in any ledger; whoever they were about pays "
+    "once more for later ones (one more epsilon, one more allowance): this role's ledger charges every incarnation "
+    "that marks know of, and one more; a role that counts this role's records again under other names charges nothing "
+    "for them, so there each accepted loss lets the whole budget be spent once more"
 )
 """What it costs to accept a refused journal, for the message."""
 _READ_AT_ONCE = 4096
@@ -130,7 +130,7 @@ class ReleaseMarks:
         """Refuse a journal that is behind its marks, unless an operator has accepted this very refusal.
 
         Returns:
-            Whether the journal was accepted only because of an operator's word.
+            Whether the journal was accepted only because an operator has accepted the loss.
 
         Raises:
             OlderThanPaid: the journal is refused; says why, and what an operator can do.
@@ -144,12 +144,12 @@ class ReleaseMarks:
         where = f"topic {self.settings.physical(self.topic)}, folder {self.files.folder}"
         raise OlderThanPaid(
             f"partition {partition}: the journal is refused: {suspicion} (marks: {where}). Bring the newer topics "
-            f"back, all of one moment; or begin a deployment under another name, and count what both cost together. "
+            f"back, all of one moment; or begin a deployment under another name, and add up the costs of both. "
             f"To go on with what is here, start this worker with --accept-loss {word}: {_PRICE}"
         )
 
     async def begin(self, partition: int, standing: Standing, journal: str, sequence: int, accepted: bool) -> int:
-        """Prepare to raise the marks of a journal; writes a mark if it has none, or was accepted against its marks.
+        """Prepare to raise a journal's marks. Write a mark if it has none, or was accepted against its marks.
 
         Args:
             partition: the home partition.
@@ -217,7 +217,7 @@ class ReleaseMarks:
         """
         read = await read_marks((self.topic, partition), reader, self.seal(partition), self.settings.role)
         for offset, size in read.foreign:
-            self.foreign.met((self.topic, partition), offset, size, "a release mark")
+            self.foreign.add((self.topic, partition), offset, size, "a release mark")
         if read.missing:
             where, role = f"{self.settings.physical(self.topic)}/{partition}", self.settings.role
             rebuild = self.settings.command(f"marks rebuild --role {role}")
@@ -301,7 +301,7 @@ async def read_marks(place: TopicPartition, reader: LogReader, seal: MarkSeal, r
     losses = [(offset, f"offset {offset}: {why}, under the key of a mark") for offset, _, why in unread.values()]
     if first > 0:
         losses.append((-1, f"expected every mark from offset 0 on, the log begins at {first}: marks were deleted"))
-    # Only an operator's word in the newest generation was given with knowledge of all marks.
+    # An operator has seen all marks only if the acceptance is in the newest generation.
     newest = max((mark.generation for mark in found.values()), default=0)
     open_losses = [why for offset, why in sorted(losses) if accepted[0] < newest or offset > accepted[1]]
     passed += [(offset, size) for offset, size, _ in unread.values()]

@@ -80,7 +80,7 @@ class Recovery:
     beginning: Beginning = field(init=False)
 
     def __post_init__(self) -> None:
-        """Make the `Beginning` with the same tools."""
+        """Make a `Beginning` that uses the same objects."""
         tools = (self.settings, self.make_machine, self.sender, self.snapshots, self.marks, self.states)
         object.__setattr__(self, "beginning", Beginning(*tools))
         object.__setattr__(self, "losses", Losses(self.settings, self.make_machine, self.sender, self._publish))
@@ -124,15 +124,16 @@ class Recovery:
                 unsent += await self._follow(recovered, reader, mark, standing)
             # 4. Compare with the marks, and only then send: an older copy of the journal would release the same windows
             # again over other data.
-            await self._hold_to_marks(recovered, standing)
+            await self._check_marks(recovered, standing)
             await self._send(recovered, unsent)
             recovered.released = recovered.sequence
             for models in readers_of(recovered.machine):
-                # The time is no part of the state, and the model's record is not read again after a restart.
+                # The state does not hold when the model was published, and a restart does not read the model's record
+                # again.
                 models.published_ms = models.published_ms or await published_ms(reader, models)
         return recovered
 
-    async def _hold_to_marks(self, recovered: RecoveredMachine, standing: Standing) -> None:
+    async def _check_marks(self, recovered: RecoveredMachine, standing: Standing) -> None:
         """Refuse a journal that is behind its marks; otherwise begin to write its marks."""
         if self.marks is None:
             return
@@ -168,7 +169,7 @@ class Recovery:
                         whole = whole or await reach(
                             reader, recovered.machine, recovered.sequence, recovered.journal_offset
                         )
-                        if await self._in_order(recovered, standing, whole):
+                        if await self._marks_accept(recovered, standing, whole):
                             await self._send(recovered, unsent)
                 await asyncio.sleep(0)
             place = stop
@@ -176,8 +177,8 @@ class Recovery:
         self._check_owner()
         return unsent
 
-    async def _in_order(self, recovered: RecoveredMachine, standing: Standing, whole: int) -> bool:
-        """Whether no mark refuses a journal that is not completely read yet, and goes up to record ``whole``."""
+    async def _marks_accept(self, recovered: RecoveredMachine, standing: Standing, whole: int) -> bool:
+        """Whether the marks accept a journal that is not completely read yet, and that goes up to record ``whole``."""
         if self.marks is None:
             return True
         journal = recovered.journal
@@ -194,7 +195,7 @@ class Recovery:
         lost: list[TopicPartition] = []
         refused: list[str] = []
         for source in positions:
-            # Never enter a chain of models in its middle: all later versions would be skipped for ever.
+            # Never begin in the middle of a chain of models: the reader would skip all later versions for ever.
             needed = source in machine.inputs or source[0] in self.followed
             if needed and positions[source] < firsts[source]:
                 try:
@@ -240,7 +241,7 @@ class Recovery:
         )
 
     async def _publish(self, recovered: RecoveredMachine) -> None:
-        """Save and publish the machine's current state, unless that was done.
+        """Save and publish the machine's current state, unless that was done, or outputs of its records may be unsent.
 
         Raises:
             DiskRefused: the state could not be written to disk.

@@ -4,10 +4,10 @@ A snapshot is on one worker's disk and does not move with the partition. Inputs,
 again, are deleted after days. So a copy of the snapshot goes to the topic ``state-<role>`` at intervals, and the
 worker's disk is a cache of it (`hushstream.engine.state.published` explains the form, and why it is safe).
 
-A state is published with a snapshot, but so rarely that the publications of a partition take at most
-`bytes_per_second` on average. It is published once a day in any case, so that no slot of the topic keeps the state of
-an erased user. A worker that ends publishes its last state at any rate: the next owner may start after the inputs that
-it would need with an older state are deleted.
+A state is published with a snapshot, but so rarely that the publications of a partition take at most `bytes_per_second`
+on average. It is published once a day in any case, so that no slot of the topic keeps the state of an erased user. A
+worker that ends publishes its last state, whatever that costs. With an older state the next owner would need older
+inputs, and it may start after these are deleted.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from hushstream.schemas.errors import HushstreamError
 logger = logging.getLogger(__name__)
 
 REFRESH_SECONDS = 24 * 60 * 60.0
-"""How old the newest publication of a partition may become while a worker owns it, even if nothing has changed."""
+"""How old a partition's newest publication may become while a worker owns it, even if the state has not changed."""
 
 _BURST = 16
 """A publication is sent at this many times the average rate; pauses between its parts leave room for the journal."""
@@ -139,7 +139,7 @@ class PublishedStates:
             for record in reversed(await reader.read(place, low, high)):
                 found = _opened(seal, record, ignored)
                 if found is None and record.value:
-                    self.foreign.met(place, record.offset, len(record.value), ignored[-1])
+                    self.foreign.add(place, record.offset, len(record.value), ignored[-1])
                 if isinstance(found, Found):
                     _note(last, found, self.clock())
                     yield found
@@ -149,7 +149,7 @@ class PublishedStates:
             high, count = low, min(_READ_AT_ONCE, 2 * count)
 
     def disregard(self, partition: int) -> None:
-        """Note that the newest publication cannot be used, so that the next state is published in any case."""
+        """Note that the newest publication cannot be used, so that the next state is published whatever it costs."""
         self._last[partition].place = None
 
     async def fetch(self, partition: int, found: Found, reader: LogReader) -> str:
@@ -182,7 +182,7 @@ class PublishedStates:
                     part = seal.unpack(record.value) if record.value else None
                 except StateUnreadable as error:
                     # The head says whether all parts are there, and belong together.
-                    self.foreign.met(place, record.offset, len(record.value), str(error))
+                    self.foreign.add(place, record.offset, len(record.value), str(error))
                     continue
                 if part is not None:
                     file.write(gathered.take(part))
@@ -213,18 +213,18 @@ class PublishedStates:
         least = max(settings.snapshot_interval_seconds, last.size / settings.state_bytes_per_second)
         return place[1] > 0 and age >= least
 
-    def left(self, partition: int, place: tuple[int, int]) -> None:
+    def warn_if_unpublished(self, partition: int, place: tuple[int, int]) -> None:
         """Log a warning if the worker has ended without publishing its newest state."""
         if self.due(partition, place, last_one=True):
             logger.warning(
                 "partition %d: the worker ended before its newest state was published to %s, as the machine or the "
-                "broker was too slow: whoever takes it up elsewhere replays from the state before, for which inputs "
-                "must still be kept (`inputs_deleted` otherwise). Start a worker on this state folder before they are "
-                "deleted; a larger --session-timeout gives the end more time",
+                "broker was too slow: a worker elsewhere has to replay from an older state, and is refused "
+                "(`inputs_deleted`) if inputs after that state are deleted by then. Start a worker on this state "
+                "folder before; a larger --session-timeout leaves more time at the end",
                 partition, self.name,
             )  # fmt: skip
 
-    async def keep(
+    async def publish_if_due(
         self, partition: int, snapshot: Snapshot, wanted: Callable[[], bool], seconds_left: float | None = None
     ) -> bool:
         """Publish the snapshot that was just saved, if that is due; after a failure a later snapshot is published.

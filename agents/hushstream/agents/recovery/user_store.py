@@ -89,11 +89,11 @@ _HELD = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 class DamagedUserStore(WorkerError):
-    """The users' file cannot be read."""
+    """The file of a partition's users cannot be read."""
 
 
 class UsersLost(JournalLost):
-    """Another process holds the users' file, or has written a snapshot into it: the partition reloads."""
+    """Another process has locked the users' file, or has written a snapshot into it: the partition reloads."""
 
 
 class UserDatabase:
@@ -114,7 +114,7 @@ class UserDatabase:
             seal: the seal of its content.
 
         Raises:
-            UsersLost: another process holds the file now.
+            UsersLost: another process has locked the file.
             DatadirUnusable: the file cannot be opened or created, or there is no room.
         """
         self._path = path
@@ -130,7 +130,7 @@ class UserDatabase:
         self._saving: int | None = None
         """The number of the snapshot that is being written."""
         self._lock = threading.Lock()
-        """Held while layers and numbers are read or changed, never for as long as a save takes."""
+        """A lock for reading and changing the layers and numbers. A save does not keep it locked while it writes."""
 
     def _seal_under(self, seal: StorageSeal) -> None:
         self._seal = seal
@@ -155,7 +155,7 @@ class UserDatabase:
             self._generation = _generation(self._main)
 
     def _seal_anew_or_begin_anew(self, seal: StorageSeal) -> None:
-        """Seal the file under the current key; if its key was destroyed while this process held the file, empty it.
+        """Seal the file under the current key; if its key was destroyed while this process had the file open, empty it.
 
         Nobody can open the content any more: the users are recovered from the journal or from a published state.
         """
@@ -394,8 +394,8 @@ class UserDatabase:
 
     def _unusable(self, why: str) -> DatadirUnusable:
         return DatadirUnusable(
-            f"{self._path}: expected to read and write the users of this partition there, got {why!r}; see that there "
-            f"is room and the right to write, or name another folder with --state"
+            f"{self._path}: expected to read and write the users of this partition there, got {why!r}; make sure that "
+            f"there is room and the right to write, or name another folder with --state"
         )
 
 

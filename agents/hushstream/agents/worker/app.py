@@ -1,4 +1,4 @@
-"""Makes the Faust app of a role, with settings that were found to be safe, and passes fetched records on in batches.
+"""Makes the Faust app of a role, with settings that are known to be safe, and passes fetched records on in batches.
 
 Faust runs the group membership, the rebalances and the producer. Records go from its fetch thread to the folds as whole
 batches, without an event object or a queue entry for each record. The classes below override private API of
@@ -61,7 +61,7 @@ PRIVATE_API: Mapping[str, Any] = {
 
 
 class BulkConsumerThread(driver.AIOKafkaConsumerThread):  # type: ignore[misc] # faust is untyped here
-    """The thread that fetches: it assigns co-partitioned inputs together, waits briefly, and commits with a mark."""
+    """The fetch thread: assigns co-partitioned inputs together, waits briefly for records, and commits with a mark."""
 
     _method_queue: MethodQueue | None
 
@@ -225,7 +225,7 @@ class IdempotentProducer(driver.Producer):  # type: ignore[misc] # faust is unty
 
 
 class NoTables(TableManager):  # type: ignore[misc] # faust is untyped here
-    """Faust's recovery service, without the second in which it waits for tables: we have none."""
+    """Faust's recovery service, without the second that it waits for tables: this app has none."""
 
     async def on_start(self) -> None:
         """Start at once; Faust calls this."""
@@ -289,6 +289,7 @@ def make_app(settings: WorkerSettings, inputs: tuple[str, ...], intake: Intake, 
     app.transport = BulkTransport(broker, app)
     app.producer_transport = app.transport
     for name in inputs:
-        # Without an agent: Faust's conductor subscribes to the topic, our consumer puts the records into the intake.
+        # The topics need no agent: Faust's conductor subscribes to them, and our consumer puts their records into the
+        # intake.
         app.topics.add(app.topic(settings.physical(name), key_type=bytes, value_type=bytes, key_serializer="raw"))
     return app

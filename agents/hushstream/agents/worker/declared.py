@@ -1,4 +1,4 @@
-"""Compares topic settings on the broker with their declaration: a worker refuses or warns of a difference."""
+"""Compares topic settings on the broker with their declaration: a worker refuses a difference, or warns of it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Kept:
 
     @classmethod
     def of(cls, name: str, copies: int, settings: Mapping[str, str]) -> Kept:
-        """Read the topic's settings; without ``min.insync.replicas`` among them one replica is enough."""
+        """Read the topic's settings; if ``min.insync.replicas`` is not among them, one replica is enough."""
         return cls(name, copies, int(settings.get(MIN_IN_SYNC, "1")))
 
 
@@ -67,10 +67,9 @@ def loss_warnings(kept: Collection[Kept]) -> tuple[str, ...]:
             alike.setdefault((one.copies, one.in_sync), []).append(one.name)
     return tuple(
         f"topics {', '.join(names)}: expected {LASTING_COPIES} copies or more and {MIN_IN_SYNC} {LASTING_IN_SYNC} or "
-        f"more, found {copies} and {least}: a broker that is lost can take with it what cannot be made again, or stop "
+        f"more, found {copies} and {least}: the loss of one broker can lose records for ever, or stop "
         f"the deployment; `hushstream topics apply --replication {LASTING_COPIES} --min-insync {LASTING_IN_SYNC}` "
-        f"creates topics so, and Kafka's `kafka-reassign-partitions.sh` and `kafka-configs.sh` change those that are "
-        f"there"
+        f"creates such topics, and Kafka's `kafka-reassign-partitions.sh` and `kafka-configs.sh` change existing ones"
         for (copies, least), names in alike.items()
     )
 

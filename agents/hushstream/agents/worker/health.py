@@ -1,7 +1,7 @@
 """Measures a worker's health: when brokers last answered, how long records wait, whether state can still be saved.
 
 These gauges tell an outage from an hour without traffic. Others cannot: a worker that is cut off from its brokers keeps
-its partitions, its lag stands still, and its event loop runs. Ages are rounded down to five seconds, so that they show
+its partitions, its lag stands still, and its event loop runs. Ages are rounded down to steps of 5 s, so that they show
 an outage but not a single batch (of clicks, perhaps).
 """
 
@@ -31,7 +31,7 @@ _OUTAGE_SECONDS = 10.0
 
 
 class Contact:
-    """Tells when the brokers last answered this worker's consumer."""
+    """Knows when the brokers last answered this worker's consumer."""
 
     def __init__(self, app: Any) -> None:
         """Watch the app's consumer, once it has started."""
@@ -144,7 +144,7 @@ class Health:
         self._say(fetched)
 
     def outside(self, seconds: float) -> None:
-        """Set the gauges of a worker that has been out of its group for this time: it fetches and saves nothing."""
+        """Set the gauges of a worker outside its group, which fetches nothing; its last save was ``seconds`` ago."""
         self._metrics.health(
             fetch_age_seconds=0.0, group_heartbeat_age_seconds=0.0, append_wait_seconds=0.0,
             snapshot_age_seconds=_stepped(seconds), state_disk_free_ratio=_free(self._datadir),
@@ -172,7 +172,7 @@ def _stepped(seconds: float) -> float:
 
 
 def _free(folder: Path) -> float:
-    """The free share of the disk of a folder, or of the nearest existing folder above it, in whole hundredths.
+    """The free share of the disk of a folder, or of the nearest existing folder above it, in steps of 0.01.
 
     It is coarse because the size of the state depends on content, and must not be visible to the byte.
     """

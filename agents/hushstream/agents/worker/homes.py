@@ -1,4 +1,4 @@
-"""The home partitions that a worker owns: started when they are assigned, stopped when revoked."""
+"""Runs a worker's home partitions: starts them when they are assigned, and stops them when they are revoked."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ _STOPS_ONE = (PartitionError, ReplayMismatch, NewerJournal)
 _RELOAD_SECONDS = (0.05, 0.2, 0.5, 1.0, 2.0, 5.0)
 _COMMIT_TIMEOUT_SECONDS = 5.0
 _FORGOTTEN = 6
-"""A refusal of the disk is forgotten after this many times `WorkerSettings.let_go_seconds`: longer than any pause
-between two attempts to write."""
+"""A refusal of the disk no longer counts after this many times `WorkerSettings.let_go_seconds`. That is longer than any
+pause between two attempts to write."""
 
 _DRAIN_SHARE = 0.4
-"""Share of the session timeout that giving partitions up may take, so that we still own them at its end."""
+"""Share of the session timeout that giving up partitions may take, so that this worker still owns them at the end."""
 
 
 class Homes:
@@ -112,7 +112,7 @@ class Homes:
         """Seconds since the last published state of the partition that published longest ago; 0 if none is known."""
         return 0.0 if self._states is None else self._states.age(self.drivers.keys())
 
-    async def require_begun_alike(self, homes: int) -> None:
+    async def require_same_configuration(self, homes: int) -> None:
         """Compare the configuration and the key with those that the role's journals began with; call before joining.
 
         If the refusal came only after joining, the group would rebalance twice, and all other workers would stop and
@@ -126,10 +126,10 @@ class Homes:
         async with LogReader(self._settings) as reader:
             firsts, ends = await reader.first_offsets(journals), await reader.end_offsets(journals)
             for journal in journals:
-                if ends[journal] and await self._begun_alike(journal, firsts[journal], reader):
+                if ends[journal] and await self._has_same_configuration(journal, firsts[journal], reader):
                     return
 
-    async def _begun_alike(self, journal: TopicPartition, first: int, reader: LogReader) -> bool:
+    async def _has_same_configuration(self, journal: TopicPartition, first: int, reader: LogReader) -> bool:
         """Compare with a journal's first record, or a published state if that was deleted; False without either."""
         if first == 0:
             return await genesis_of(reader, self._make_machine, journal, before=1) is not None
@@ -205,7 +205,10 @@ class Homes:
         self._judge(partitions, found)
 
     def _judge(self, partitions: list[int], found: Sequence[BaseException | None]) -> None:
-        """Act on the outcome of each recovery: an error that left Faust's signal handler would end the app silently."""
+        """Act on the outcome of each recovery.
+
+        No error may leave this method: in Faust's signal handler it would end the app silently.
+        """
         for partition, error in zip(partitions, found, strict=True):
             if isinstance(error, _STOPS_ONE):
                 self._stop_partition(partition, error)
@@ -262,7 +265,7 @@ class Homes:
     def _reload_later(self, partition: int, reason: BaseException) -> None:
         self._metrics.reloaded()
         if isinstance(reason, DiskRefused):
-            self._let_go_in_time(reason)
+            self._leave_if_disk_refuses(reason)
         attempt = self._attempts.get(partition, 0)
         self._attempts[partition] = attempt + 1
         delay = _RELOAD_SECONDS[min(attempt, len(_RELOAD_SECONDS) - 1)]
@@ -270,7 +273,7 @@ class Homes:
         self._reloading.add(task)
         task.add_done_callback(self._reloading.discard)
 
-    def _let_go_in_time(self, reason: DiskRefused) -> None:
+    def _leave_if_disk_refuses(self, reason: DiskRefused) -> None:
         """Leave the group if the disk keeps refusing writes, so that a worker with another disk can take over."""
         now, limit = time.monotonic(), self._settings.let_go_seconds
         first, last = self._refusing or (now, now)

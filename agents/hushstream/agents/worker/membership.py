@@ -28,7 +28,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, UnknownMemberIdError, for_code
 from aiokafka.protocol.group import LeaveGroupRequest
 
-from hushstream.agents.datadir import owners_alone
+from hushstream.agents.datadir import owner_only
 from hushstream.agents.security import Cluster
 
 logger = logging.getLogger(__name__)
@@ -37,11 +37,11 @@ LOOK_SECONDS = 0.5
 """How often a worker checks whether another has died."""
 
 
-_SEATS, _SUFFIX = "members", ".member"
+_FOLDER, _SUFFIX = "members", ".member"
 
 
-class Seat:
-    """This process's place in its group, and those of the others that share the data directory."""
+class GroupPlace:
+    """This process's place in its group, and the places of other processes that share the data directory."""
 
     def __init__(self, datadir: Path, group: str) -> None:
         """Name the folder of the files; nothing is written yet.
@@ -50,59 +50,59 @@ class Seat:
             datadir: the worker's data directory.
             group: the consumer group.
         """
-        self._folder = datadir / _SEATS / group
+        self._folder = datadir / _FOLDER / group
         self._prefix = f"{socket.gethostname()}."
-        self._held: Vacancy | None = None
+        self._own: LockedPlace | None = None
         self._member_id = ""
 
-    def sit(self) -> str:
+    def claim(self) -> str:
         """Lock the place of a process of this machine that has died, or a new one; returns its instance id.
 
         Raises:
             OSError: the file cannot be written or locked.
         """
-        if self._held is None:
-            self._held = next(self.vacant(), None) or self._new()
-            self._member_id = self._held.member_id
-        return self._held.path.name.removeprefix(self._prefix).removesuffix(_SUFFIX)
+        if self._own is None:
+            self._own = next(self.abandoned(), None) or self._new()
+            self._member_id = self._own.member_id
+        return self._own.path.name.removeprefix(self._prefix).removesuffix(_SUFFIX)
 
-    def take(self, member_id: str) -> None:
+    def record_member(self, member_id: str) -> None:
         """Write this process's current member id into the file of its place.
 
         Raises:
             OSError: the file cannot be written.
         """
-        if self._held is None or not member_id or member_id == self._member_id:
+        if self._own is None or not member_id or member_id == self._member_id:
             return
-        self._held.note(member_id)
+        self._own.note(member_id)
         self._member_id = member_id
 
     def leave(self) -> None:
         """Delete the file of the place: the process has left the group."""
-        if self._held is not None:
-            self._held.end()
-            self._held = None
+        if self._own is not None:
+            self._own.end()
+            self._own = None
 
-    def vacant(self) -> Iterator[Vacancy]:
+    def abandoned(self) -> Iterator[LockedPlace]:
         """The places of this machine's processes that ended without leaving, each locked; the caller closes them."""
         for path in sorted(self._folder.glob(f"{self._prefix}*{_SUFFIX}")):
-            if (found := _vacancy(path)) is not None:
+            if (found := _lock(path)) is not None:
                 yield found
 
-    def _new(self) -> Vacancy:
+    def _new(self) -> LockedPlace:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = self._folder / f"{self._prefix}{uuid.uuid4().hex}{_SUFFIX}"
         unready = path.with_name(f".{path.name}")
         # Only the owner may open the file: another user who locked it would block this place for ever.
-        file = open(unready, "w+", encoding="utf-8", opener=owners_alone)  # noqa: SIM115 - it is held, as its lock is
+        file = open(unready, "w+", encoding="utf-8", opener=owner_only)  # noqa: SIM115 - it stays open, as its lock does
         # Lock it before it gets its name: no other process ever sees it unlocked.
         fcntl.flock(file, fcntl.LOCK_EX)
         unready.replace(path)
-        return Vacancy(path, file, "")
+        return LockedPlace(path, file, "")
 
 
 @dataclass(slots=True)
-class Vacancy:
+class LockedPlace:
     """The locked file of one place in a group: this process's place, or that of a process that has died."""
 
     path: Path
@@ -129,15 +129,15 @@ class Vacancy:
 def is_taken(datadir: Path) -> bool:
     """Whether a running process has a place in a data directory, in any group."""
     taken = False
-    for path in (datadir / _SEATS).glob(f"*/*{_SUFFIX}"):
-        found = _vacancy(path)
+    for path in (datadir / _FOLDER).glob(f"*/*{_SUFFIX}"):
+        found = _lock(path)
         taken = taken or found is None
         if found is not None:
             found.close()
     return taken
 
 
-def _vacancy(path: Path) -> Vacancy | None:
+def _lock(path: Path) -> LockedPlace | None:
     """Lock a place that nobody has locked; None if it is locked, or if the file cannot be locked at all."""
     try:
         file = path.open("r+", encoding="utf-8")
@@ -147,33 +147,33 @@ def _vacancy(path: Path) -> Vacancy | None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # The process that held the lock until now may have deleted the file: then this lock protects nothing.
         if path.stat().st_ino == os.fstat(file.fileno()).st_ino:
-            return Vacancy(path, file, file.read())
+            return LockedPlace(path, file, file.read())
     except OSError:
         pass
     file.close()
     return None
 
 
-async def watch_seats(seat: Seat, let_go: Callable[[str], Awaitable[None]]) -> None:
+async def watch_places(own: GroupPlace, remove_member: Callable[[str], Awaitable[None]]) -> None:
     """Check the other members for ever, and remove those that have died from the group.
 
     Args:
-        seat: this process's place.
-        let_go: removes a member from the group; raises `KafkaError` or `OSError` if it is to be tried again.
+        own: this process's place.
+        remove_member: removes a member from the group; raises `KafkaError` or `OSError` if it is to be tried again.
     """
     while True:
-        for vacancy in await asyncio.to_thread(list, seat.vacant()):
+        for place in await asyncio.to_thread(list, own.abandoned()):
             try:
-                await let_go(vacancy.member_id)
-                vacancy.end()
+                await remove_member(place.member_id)
+                place.end()
             except (KafkaError, OSError, TimeoutError) as error:
                 logger.warning("a dead member could not be removed (%s), trying again", type(error).__name__)
             finally:
-                vacancy.close()
+                place.close()
         await asyncio.sleep(LOOK_SECONDS)
 
 
-async def let_go(cluster: Cluster, group: str, member_id: str) -> None:
+async def remove_member(cluster: Cluster, group: str, member_id: str) -> None:
     """Remove a member from a group, as the member does itself when it ends cleanly.
 
     Raises:

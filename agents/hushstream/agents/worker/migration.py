@@ -1,4 +1,4 @@
-"""Rewrites a ``deployment.yaml`` to the current names of keys; comments and the texts of values stay.
+"""Rewrites a ``deployment.yaml`` to the current names of keys; comments and values stay as they are written.
 
 Only names and places of keys change, so the configuration and its digest stay the same.
 """
@@ -48,11 +48,11 @@ class Migration:
         return {"renamed": dict(self.renamed), "prepared": self.prepared, **digests}
 
     def as_text(self) -> str:
-        """Whole lines."""
+        """The result as lines of text."""
         what = "the deployment" if self.prepared else "the configuration"
         digests = f"digest of {what} before {self.before.hex()}, after {self.after.hex()}"
         if not self.renamed:
-            return f"every key is called as it should be; {digests}"
+            return f"every key has its current name; {digests}"
         names = [f"  {old} is now {new}" if new else f"  {old} is gone" for old, new in self.renamed.items()]
         return "\n".join([f"keys with another name or place: {len(names)}; {digests}", *names])
 

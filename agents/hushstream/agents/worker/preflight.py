@@ -114,7 +114,7 @@ async def check_topics(settings: WorkerSettings, topics: RoleTopics) -> int:
 
 def operations_of(topics: RoleTopics) -> Mapping[str, set[int]]:
     """The broker's operations that a role needs on each topic (`hushstream.agents.kafka.acl_check`)."""
-    # A role that counts idle time in ticks also writes them to its own input.
+    # A role that measures idle time in ticks also writes ticks to its own input.
     ticks = {name for name in topics.inputs if name in topics.declared and topics.declared[name].ticks}
     writes = {*topics.writes, *topics.own, *ticks}
     return {
@@ -124,7 +124,7 @@ def operations_of(topics: RoleTopics) -> Mapping[str, set[int]]:
 
 
 async def answered(settings: WorkerSettings, ask: Callable[[], Awaitable[T]]) -> T:
-    """Ask a broker until it answers, as it may be starting; raises `BrokerUnreachable` after the connect timeout."""
+    """Ask a broker until it answers (it may be starting); raises `BrokerUnreachable` after the connect timeout."""
     deadline = time.monotonic() + settings.connect_timeout_seconds
     while True:
         try:

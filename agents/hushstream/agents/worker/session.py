@@ -1,8 +1,9 @@
-"""Chooses how long the group waits for a silent worker: the configured session, or Kafka's least where that is longer.
+"""Chooses how long the group waits for a silent worker: the configured session, or Kafka's default minimum if longer.
 
 Kafka refuses sessions below ``group.min.session.timeout.ms`` (6 s unless set), and Faust would then idle for ever. So a
-worker asks the broker before it joins the group, by a join that the broker cannot accept: under a member id that nobody
-has. The broker checks the session before it looks for the member, and the group is not disturbed.
+worker asks the broker before it joins the group: it sends a join under a member id that nobody has. The broker checks
+the session length before it looks for the member, so the answer shows whether it accepts the length. It refuses the
+join in any case, so the group is not disturbed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _PROTOCOLS = [("range", b"")]
 
 
 async def with_session(settings: WorkerSettings) -> WorkerSettings:
-    """The settings with a session length that the broker accepts: the configured one, or Kafka's least if longer.
+    """The settings with a session length that the broker accepts: the configured one, or Kafka's default minimum.
 
     Raises:
         SessionRefused: the broker accepts neither.
@@ -35,14 +36,14 @@ async def with_session(settings: WorkerSettings) -> WorkerSettings:
         return settings
     if asked < KAFKA_LEAST_SECONDS and await _taken(settings, KAFKA_LEAST_SECONDS):
         logger.info(
-            "the broker refuses a session of %g s (group.min.session.timeout.ms): a worker that dies is missed in %g s",
+            "the broker refuses a session of %g s (group.min.session.timeout.ms): a dead worker is noticed after %g s",
             asked,
             KAFKA_LEAST_SECONDS,
         )
         return settings.model_copy(update={"session_timeout_seconds": KAFKA_LEAST_SECONDS})
     raise SessionRefused(
-        f"expected the broker to take a session of {asked:g} s, it does not (group.min.session.timeout.ms and "
-        f"group.max.session.timeout.ms of the broker); say another with --session-timeout"
+        f"expected the broker to accept a session of {asked:g} s, it does not (group.min.session.timeout.ms and "
+        f"group.max.session.timeout.ms of the broker); set another with --session-timeout"
     )
 
 

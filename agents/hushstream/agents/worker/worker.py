@@ -20,7 +20,7 @@ from aiokafka.errors import KafkaError
 
 from hushstream.agents.datadir import DatadirUnusable, check_datadir
 from hushstream.agents.errors import DENIED, NoPartition, TopicMissing, WorkerError, code_of, from_client
-from hushstream.agents.kafka.client_end import EndInTime, or_exit, wait_for_ever
+from hushstream.agents.kafka.client_end import EndInTime, exit_if_late, wait_for_ever
 from hushstream.agents.kafka.intake import Intake
 from hushstream.agents.kafka.logs import partition_counts
 from hushstream.agents.kafka.stream import Stream
@@ -32,7 +32,7 @@ from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.worker.app import make_app
 from hushstream.agents.worker.health import Health
 from hushstream.agents.worker.homes import Homes
-from hushstream.agents.worker.membership import Seat, let_go, watch_seats
+from hushstream.agents.worker.membership import GroupPlace, remove_member, watch_places
 from hushstream.agents.worker.preflight import RoleTopics, answered, check_topics
 from hushstream.agents.worker.session import with_session
 from hushstream.engine.machine import Machine
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 _WATCH_SECONDS = 0.2
 _GAUGE_SECONDS = 1.0
 _OUTLOOK_IDLE = 20.0
-"""After a forecast the loop pauses for this many times as long as the forecast took."""
+"""After a forecast, its loop pauses for this many times as long as the forecast took."""
 _TOPICS_SECONDS = 10.0
 """How often a worker checks that its topics still exist."""
 _ROOM_SECONDS = 2.0
@@ -117,7 +117,7 @@ class RoleWorker:
         self._end_in_time = end_in_time
         self._stop = asyncio.Event()
         self._stopping = self._asked = False
-        self._seat = Seat(settings.datadir, settings.group)
+        self._place = GroupPlace(settings.datadir, settings.group)
         self._failure: BaseException | None = None
         self._app: Any = None
         self._homes: Homes
@@ -127,7 +127,7 @@ class RoleWorker:
 
     @property
     def starting(self) -> bool:
-        """Whether the worker has not yet begun to join its group."""
+        """Whether the worker still prepares, and has not begun to join its group."""
         return self._app is None
 
     def request_stop(self) -> None:
@@ -155,7 +155,7 @@ class RoleWorker:
             except HushstreamError as error:
                 self._failure = error
             if self._failure is not None:
-                await self._tell(self._failure)
+                await self._show_reason(self._failure)
         finally:
             self._metrics.close()
         if self._failure is not None:
@@ -163,17 +163,17 @@ class RoleWorker:
 
     async def _work_on(self, homes: int) -> None:
         self._assemble()
-        await answered(self._settings, partial(self._homes.require_begun_alike, homes))
+        await answered(self._settings, partial(self._homes.require_same_configuration, homes))
         await self._work()
         while isinstance(self._failure, DatadirUnusable) and await self._has_room_again():
             self._assemble()
             await self._work()
 
-    async def _tell(self, reason: BaseException) -> None:
+    async def _show_reason(self, reason: BaseException) -> None:
         """Keep serving metrics for a while, so that Prometheus reads why the worker ends.
 
-        A worker that ends at once mostly ends between two scrapes, and nobody learns the reason. If a restart helps
-        against the error, the worker does not stay.
+        Most workers that end at once end between two scrapes, so that nobody would learn the reason. If a restart helps
+        against the error, the worker ends at once.
         """
         code, settings = code_of(reason), self._settings
         if self._asked or settings.metrics_port is None or code not in (*STOP_REASONS, *EXIT_REASONS):
@@ -207,7 +207,7 @@ class RoleWorker:
 
     def _assemble(self) -> None:
         intake = Intake()
-        self._app = make_app(self._settings, self._topics.inputs, intake, self._sit())
+        self._app = make_app(self._settings, self._topics.inputs, intake, self._claim_place())
         self._stream = Stream(self._app, self._settings)
         self._homes = Homes(
             self._settings, self._make_machine, self._topics,
@@ -219,20 +219,20 @@ class RoleWorker:
         self._app.on_rebalance_complete.connect(self._on_rebalance_complete)
         self._app.on_partitions_revoked.connect(self._on_partitions_revoked)
 
-    def _sit(self) -> str:
+    def _claim_place(self) -> str:
         try:
-            return self._seat.sit()
+            return self._place.claim()
         except OSError as error:
-            raise self._no_seat(error) from None
+            raise self._place_refused(error) from None
 
-    def _no_seat(self, error: OSError) -> DatadirUnusable:
+    def _place_refused(self, error: OSError) -> DatadirUnusable:
         return DatadirUnusable(f"{self._settings.datadir}: the file of the place in the group: {error.strerror}")
 
     async def _work(self) -> None:
         self._metrics.member(True)
         started = asyncio.create_task(self._app.start())
         loops = (
-            self._homes.broadcast.run, self._commit_loop, self._watch_membership, self._gauge_loop, self._watch_seats,
+            self._homes.broadcast.run, self._commit_loop, self._watch_membership, self._gauge_loop, self._watch_places,
             self._watch_topics, self._watch_journals, self._outlook_loop,
         )  # fmt: skip
         standing = [asyncio.create_task(self._fatal_on_error(loop())) for loop in loops]
@@ -253,7 +253,7 @@ class RoleWorker:
         await asyncio.gather(*standing, return_exceptions=True)
         await self._app.stop()
         self._metrics.member(False)
-        self._seat.leave()
+        self._place.leave()
         started.cancel()
         await asyncio.gather(started, return_exceptions=True)
 
@@ -261,9 +261,9 @@ class RoleWorker:
         """Take up the assigned partitions; Faust awaits this before it seeks and fetches."""
         if not self._stopping:
             try:
-                self._seat.take(self._app.consumer._thread.member_id)
+                self._place.record_member(self._app.consumer._thread.member_id)
             except OSError as error:
-                self._fatal(self._no_seat(error))
+                self._fatal(self._place_refused(error))
                 return
             await self._homes.on_assigned()
 
@@ -316,11 +316,14 @@ class RoleWorker:
                     f"group {self._settings.group} hold them all"
                 )
 
-    async def _watch_seats(self) -> None:
-        await watch_seats(self._seat, partial(let_go, self._settings.cluster, self._settings.group))
+    async def _watch_places(self) -> None:
+        await watch_places(self._place, partial(remove_member, self._settings.cluster, self._settings.group))
 
     async def _watch_topics(self) -> None:
-        """End the worker if a topic was deleted: its fetches and sends fail only as they do when no broker answers."""
+        """End the worker if a topic was deleted.
+
+        Its fetches and sends alone cannot tell this from a broker that does not answer.
+        """
         missing = ""
         while True:
             await asyncio.sleep(_TOPICS_SECONDS)
@@ -330,8 +333,8 @@ class RoleWorker:
                 # Only after two checks: a broker that has just started may not know all topics yet.
                 if missing and missing == before:
                     raise TopicMissing(
-                        f"topic {self._settings.physical(missing)} was deleted while this worker ran; nothing that was "
-                        f"in it comes back by itself: see the runbook, `ExitReason`"
+                        f"topic {self._settings.physical(missing)} was deleted while this worker ran; its records "
+                        f"do not come back by themselves: see the runbook, `ExitReason`"
                     )
 
     async def _gauge_loop(self) -> None:
@@ -433,7 +436,7 @@ async def _run_until_signal(
     observe: Observe,
     reporting: Reporting | None,
 ) -> None:
-    worker = RoleWorker(settings, make_machine, topics, observe=observe, reporting=reporting, end_in_time=or_exit)
+    worker = RoleWorker(settings, make_machine, topics, observe=observe, reporting=reporting, end_in_time=exit_if_late)
     running = asyncio.ensure_future(worker.run())
 
     def on_signal() -> None:
@@ -452,7 +455,7 @@ async def _run_until_signal(
 
 
 def quiet_libraries() -> None:
-    """Silence the libraries' logs about life cycle and retries: we log what an operator needs."""
+    """Silence the libraries' logs about life cycles and retries: our own logs say what an operator needs."""
     for name in ("faust", "mode", "aiokafka", "kafka"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 

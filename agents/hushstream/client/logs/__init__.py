@@ -1,1 +1,1 @@
-"""Logs as a client reads and writes them: events, journals, batches of records."""
+"""Reads and writes a deployment's log for a client: appended events, journals of answers, batches of records."""

@@ -1,7 +1,7 @@
 """Reads a deployment's answers for one client: the partitions that it has asked in, and no others.
 
-A client that read all partitions would receive what every other process of the application was answered, too: the
-traffic would grow with the number of processes, at one rate of questions.
+A client that read all partitions would also receive the answers to every other process of the application. At the same
+total rate of questions, traffic would then grow with the number of processes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _POLL_MILLISECONDS = 1000
 
 _RETRY_SECONDS = 0.5
 END_SECONDS = 5.0
-"""How long a first question of a partition waits for the broker to tell where its answers end."""
+"""How long the first question in a partition waits for the broker's answer, at which offset the partition ends."""
 
 
 class AnswersFollowed:
@@ -40,7 +40,7 @@ class AnswersFollowed:
             consumer: started, without a group; nobody else may use it while `run` does.
             topic: the broker's name of the topic.
             deliver: is given partition, offset and value of each record, in log order.
-            quiet: is told of a broker that is away.
+            limited_log: takes the warnings about a broker that does not answer.
         """
         self._consumer = consumer
         self._topic = topic
@@ -58,10 +58,10 @@ class AnswersFollowed:
         return frozenset(self._next)
 
     async def follow(self, partition: int) -> None:
-        """Read a partition from now on; returns when nothing that is appended to it later can be missed.
+        """Read a partition from now on; returns when its end is known, so that no later record can be missed.
 
         Raises:
-            HushstreamError: the broker does not tell where it ends, or nothing is read any more.
+            HushstreamError: the broker does not tell where it ends, or this reader has been stopped.
         """
         if self._ended:
             raise _closed()
@@ -70,11 +70,11 @@ class AnswersFollowed:
         if partition not in self._beginning:
             begun = self._beginning[partition] = asyncio.create_task(self._begin(partition))
             begun.add_done_callback(partial(self._begun, partition))
-        # Others may wait for the same partition.
+        # Shielded: another call may wait for the same partition when this one is cancelled.
         await asyncio.shield(self._beginning[partition])
 
     async def run(self) -> None:
-        """Deliver until cancelled; a broker that is away is waited for."""
+        """Deliver until cancelled; tries again while a broker does not answer."""
         try:
             while True:
                 try:
@@ -87,15 +87,15 @@ class AnswersFollowed:
             self._ended = True
             for _, waiting in self._wanted.values():
                 waiting.set_exception(_closed())
-                waiting.exception()  # Known to be there, also when nobody waits any more.
+                waiting.exception()  # Marks it as retrieved: else asyncio logs an error if nobody waits any more.
 
     def _begun(self, partition: int, task: asyncio.Task[None]) -> None:
         del self._beginning[partition]
         if not task.cancelled():
-            task.exception()  # Known to be there, also when nobody waits any more.
+            task.exception()  # Marks it as retrieved, as in `run`.
 
     async def _begin(self, partition: int) -> None:
-        """Beside the reading: a partition that has no leader now keeps nobody from the answers of the others."""
+        """Ask where a partition ends, in its own task: one without a leader must not delay answers of the others."""
         place = self._at(partition)
         try:
             async with asyncio.timeout(END_SECONDS):
@@ -112,7 +112,7 @@ class AnswersFollowed:
         await known
 
     def _widen(self) -> None:
-        """Assign the wanted partitions too; a new assignment knows no positions, so each is sought again."""
+        """Add the wanted partitions to the assignment; a new one has no positions, so seek in every partition again."""
         new, self._wanted = self._wanted, {}
         if not new:
             return
@@ -124,7 +124,7 @@ class AnswersFollowed:
             known.set_result(None)
 
     async def _fetch(self) -> None:
-        """Deliver what is there, or wait for it, or for another partition that is wanted."""
+        """Wait until records come, and deliver them, or until another partition is wanted."""
         self._asked.clear()
         if self._wanted:
             return
@@ -136,7 +136,8 @@ class AnswersFollowed:
         try:
             await asyncio.wait((fetching, asked), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # Cancelled while it waits, a fetch has taken nothing yet; what it had taken, it returns.
+            # No record is lost: a fetch that is cancelled while it waits has taken none, and one that has some returns
+            # them.
             for task in (fetching, asked):
                 task.cancel()
             await asyncio.wait((fetching, asked))

@@ -10,8 +10,9 @@ from hushstream.schemas.codec import CodecError
 from hushstream.schemas.records import JournalHead
 
 STALE_RECORDS = 64
-"""A worker that lost its partition stops at the first record that is not acknowledged where it expects it, so
-it leaves at most as many records off the chain as it may have on their way (`WorkerSettings.in_flight`)."""
+"""Largest number of records that a worker may write off the chain. A worker that has lost its partition stops at the
+first record that is acknowledged at another offset than it expects; until then it sends at most
+`WorkerSettings.in_flight`."""
 
 
 class _Place(NamedTuple):
@@ -30,14 +31,14 @@ class _Place(NamedTuple):
 class JournalReader:
     """Follows one partition's journal: a record counts only if it continues the chain.
 
-    A reader that starts in the middle of the log, or meets a hole that retention left in it, takes the next
-    record as its place. Between those, a record whose number or lows do not continue was written by a worker
-    that no longer owned the partition. If the place itself was such a worker's, the true chain is told by its
-    length: one that goes on for more than `STALE_RECORDS` records is adopted, with all the answers of these.
+    At the start, and after a hole that retention left in the log, the reader takes the next record as its place. After
+    that it skips each record whose sequence number or lowest input offsets do not continue from its place: a worker
+    that no longer owned the partition wrote it. If the place itself is a record of such a worker, the reader finds the
+    true chain by its length: it adopts a chain of more than `STALE_RECORDS` records, with all their answers.
     """
 
     def __init__(self, schema: str) -> None:
-        """Start without a place, in a journal of records of this schema."""
+        """Start without a place, in a journal whose records have this schema."""
         self._schemas = frozenset({schema, "Genesis"})
         self._schema = schema
         self._place: _Place | None = None
@@ -46,7 +47,7 @@ class JournalReader:
         self._next_offset = -1
 
     def read(self, offset: int, value: bytes) -> Iterator[dict[str, Any]]:
-        """Yield what is now known to be on the chain, with the record at ``offset``; anything else is no answer."""
+        """Read the record at ``offset``; yield all records that are now known to be on the chain."""
         if offset != self._next_offset:
             self._place = self._rival = None
         self._next_offset = offset + 1

@@ -1,9 +1,9 @@
-"""Appends to one partition, in batches that are made before the producer.
+"""Appends to one partition, in batches that are made before the records reach the producer.
 
-A producer makes batches, too, but one record costs it as much time as one batch costs here. One batch is sent at a
-time, as with any idempotent producer. Records that come meanwhile make the next batch, so batches grow with the load.
-Under load records also linger longer: a reader needs as much time for a batch as for a dozen records, and readers are
-the bottleneck.
+A producer makes batches too, but needs as much time for one record as this module for a batch. Only one batch is under
+way at a time, as an idempotent producer requires. Records that come meanwhile make the next batch, so batches grow with
+the load. Under load records also linger longer: readers are the bottleneck, and a reader needs as much time for a batch
+as for a dozen single records.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Send = Callable[[Sequence[bytes]], Awaitable[tuple[int, int]]]
 
 
 _MANY = 4.0
-"""If at least this number of records comes within the wait, the wait is doubled."""
+"""If on average at least this number of records comes within the wait, the wait is doubled."""
 
 _SMOOTHING = 8
 """Number of batches over which the rate is averaged."""
@@ -31,7 +31,7 @@ class Wait:
     """
 
     def __init__(self, seconds: float) -> None:
-        """Few come."""
+        """Begin at a low rate."""
         self._least = self.seconds = seconds
         self._pace = self._sent_at = 0.0
 
@@ -64,7 +64,7 @@ class Linger:
         self._sending: asyncio.Task[None] | None = None
 
     def append(self, value: bytes) -> asyncio.Future[int]:
-        """Append; gives the offset once the log has acknowledged it. What is cancelled may be there all the same."""
+        """Append; gives the offset once the log has acknowledged it. A cancelled append may still be in the log."""
         loop = asyncio.get_running_loop()
         one = _Append(value, loop.create_future())
         if not self._gathered:
@@ -103,7 +103,7 @@ class Linger:
             for one in batch:
                 if not one.offset.done():
                     one.offset.set_exception(error)
-                    one.offset.exception()  # Known to be there, also when nobody waits any more.
+                    one.offset.exception()  # Marks it as retrieved: else asyncio logs an error if nobody waits.
             return
         self._gathered[:0] = batch[taken:]
         for place, one in enumerate(batch[:taken]):

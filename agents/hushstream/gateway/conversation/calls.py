@@ -34,18 +34,18 @@ def _short(text: str) -> str:
 
 EventId: TypeAlias = Annotated[
     str,
-    Field(min_length=1, max_length=MAX_ID_BYTES, description="Names this request, of this user alone; any new name."),
+    Field(min_length=1, max_length=MAX_ID_BYTES, description="Names this request: a new name, unique over all users."),
     AfterValidator(_short),
 ]
 User: TypeAlias = Annotated[
     str,
-    Field(min_length=1, max_length=MAX_ID_BYTES, description="The account, by a name that stays the same."),
+    Field(min_length=1, max_length=MAX_ID_BYTES, description="The account: any name that stays the same."),
     AfterValidator(_short),
 ]
 
 
 class Taken(Answered):
-    """Feedback that is in the log."""
+    """The answer to feedback: it is in the log."""
 
     logged: bool = Field(description="Always true: the log holds it.")
 
@@ -56,11 +56,12 @@ class Call:
 
     Attributes:
         name: the name below ``/v1``, and in metrics.
-        summary: one line.
+        summary: one line about the call.
         about: further explanation.
         asked, answered: the models of a request and of its answer.
         problems: the codes of its problems, besides those of every call.
-        is_feedback: whether it is feedback; the number of such requests depends on content.
+        is_feedback: whether it is feedback. The number of such requests is content, so public metrics must not count
+            them.
     """
 
     name: str
@@ -105,7 +106,7 @@ class Answers(ABC):
 
     @abstractmethod
     def items(self) -> list[dict[str, Any]]:
-        """The items of ``GET /v1/items``."""
+        """The content of ``GET /v1/items``: the items that requests may name."""
 
     @abstractmethod
     def schema(self) -> Mapping[str, Any]:

@@ -23,7 +23,7 @@ class Served(NamedTuple):
 
     Attributes:
         name: the name of its OpenAPI document.
-        title: one line.
+        title: one line about the conversation.
         answers: the class that answers its calls.
     """
 
@@ -51,7 +51,7 @@ SERVED: Mapping[Conversation, Served] = {
 
 
 def served_of(system: System, party: str = "") -> Served:
-    """The calls of a deployment; those of one party's applications, if each party has its own.
+    """Find the calls of a deployment; of this party's applications, if each party has its own.
 
     Raises:
         DeclarationError: the gateway serves no conversation of this deployment, or there is no such party.

@@ -38,7 +38,7 @@ class DecisionAsked(Asked):
     context: Context
     items: Items | None = None
     baseline: Annotated[
-        Item | None, Field(description="What is shown when no learner answers, and to users of the hold-out.")
+        Item | None, Field(description="The item to show when no learner answers, and to users of the hold-out.")
     ] = None
     track: Annotated[str | None, Field(max_length=128, description="The shared model that a new user starts from.")] = (
         None
@@ -51,14 +51,14 @@ class DecisionAnswered(Answered):
     event_id: str
     item: Item
     propensity: Annotated[
-        float | None, Field(ge=0, le=1, description="Probability with which it was chosen; null where nobody chose.")
+        float | None, Field(ge=0, le=1, description="Probability that the learner chose it; null if none chose.")
     ]
     policy: Annotated[
         PolicyName,
         Field(
             description="`model`; `baseline`: what everybody gets; `repeated`: this event had been decided; "
             "`no_learner`, `timeout`: the request's own baseline, as no learner answered; `shadow`: the request's own "
-            "baseline, as the deployment is in the shadow and its answer is in the log alone."
+            "baseline, as the deployment is in shadow mode and its learner's answer is only in the log."
         ),
     ]
     model_version: int
@@ -69,7 +69,7 @@ class DecisionAnswered(Answered):
 
 
 MOST_POSITIONS = 32
-"""The most positions of a slate: each needs an answer of the learner, one after the other."""
+"""The most positions of a slate. Each needs an answer of the learner, one after the other, so a slate takes as long."""
 
 
 class RankAsked(Asked):
@@ -79,12 +79,12 @@ class RankAsked(Asked):
     user: User
     context: Context
     positions: Annotated[
-        int, Field(ge=1, le=MOST_POSITIONS, description="How many to rank; as many come as there are items.")
+        int, Field(ge=1, le=MOST_POSITIONS, description="How many to rank; fewer come if there are fewer items.")
     ] = MOST_POSITIONS
     items: Items | None = None
     baseline: Annotated[
         Items | None,
-        Field(description="What is shown, in this order, from the first position on that no learner answers."),
+        Field(description="The items to show, in this order, from the first position that no learner answers."),
     ] = None
     track: Annotated[str | None, Field(max_length=128, description="The shared model that a new user starts from.")] = (
         None
@@ -98,8 +98,8 @@ class RankAnswered(Answered):
     ranked: Annotated[
         list[DecisionAnswered],
         Field(
-            description="One for each position, with the event that its feedback names: the request's own for the "
-            "first one, then `ID#2`, `ID#3`. A propensity is the chance of the item given those before it."
+            description="One for each position, with the event that its feedback must name: the request's own for the "
+            "first one, then `ID#2`, `ID#3`. A propensity is the probability of the item given those before it."
         ),
     ]
     logged: Annotated[bool, Field(description="Whether the log holds the answers of all positions.")]
@@ -108,9 +108,9 @@ class RankAnswered(Answered):
 class _OnEvent(Asked):
     event_id: EventId
     user: Annotated[
-        User | None, Field(description="Whose event it is; may be left out for events of this gateway.")
+        User | None, Field(description="The user of the event; may be left out for events of this gateway.")
     ] = None
-    item: Annotated[Item | None, Field(description="What was on screen; by default the item that was decided.")] = None
+    item: Annotated[Item | None, Field(description="The item that was on screen; by default the decided one.")] = None
 
 
 class ShownTold(_OnEvent):
@@ -118,7 +118,7 @@ class ShownTold(_OnEvent):
 
 
 class RewardTold(_OnEvent):
-    """What came of an item that was on screen."""
+    """The reward of an item that was on screen."""
 
     reward: Annotated[float, Field(ge=0, le=1, examples=[1.0])]
 
@@ -126,7 +126,7 @@ class RewardTold(_OnEvent):
 DECIDE = Call(
     "decide",
     "Which item to show",
-    "The same request under one event id gets the same answer. Where no learner answers, `baseline` comes at once.",
+    "The same request under one event id gets the same answer. If no learner answers, `baseline` comes at once.",
     DecisionAsked,
     DecisionAnswered,
     (
@@ -162,7 +162,7 @@ _FEEDBACK = (
 SHOWN = Call(
     "shown",
     "The item was on screen",
-    "Only what was shown teaches anything: without a reward it counts as 0.",
+    "The learner learns only from items that were shown; without a reward, an item counts as 0.",
     ShownTold,
     Taken,
     _FEEDBACK,
@@ -170,8 +170,8 @@ SHOWN = Call(
 )
 REWARD = Call(
     "reward",
-    "What came of it",
-    "The first reward of an event counts; the same again changes nothing.",
+    "The reward of the item",
+    "The first reward of an event counts; an equal one after it changes nothing.",
     RewardTold,
     Taken,
     (*_FEEDBACK, "bad-reward"),
@@ -197,7 +197,7 @@ class DecisionAnswers(Answers):
     _client: Client
 
     def __init__(self, log: EventLog, system: System, settings: GatewaySettings, schema_generation: int) -> None:
-        """Answer over a log of the deployment, for the settings' party if each party has its own applications."""
+        """Answer over a log of the deployment, for the party of the settings if each party has its own applications."""
         rules: ContextRules = system.requests
         self._rules = rules
         self._settings = settings
@@ -239,7 +239,7 @@ class DecisionAnswers(Answers):
             try:
                 await in_time(_added(items, item, features), self._seconds)
             except (RepeatedItem, StaleCatalogue):
-                continue  # another gateway has added an item first, this one or another
+                continue  # another gateway has added an item at the same time: this item or another
             except CatalogueFull:
                 raise Problem("catalogue-full") from None
             except BadItem as error:
@@ -266,7 +266,7 @@ class DecisionAnswers(Answers):
 
     @property
     def _default(self) -> Any:
-        """The baseline of the settings; None while it is no item, as the request is not at fault for that."""
+        """The baseline of the settings; None while no item has this id, because that is not the request's fault."""
         known = self._stated is None or not self._client.items.named or self._client.items.holds(self._stated)
         return self._stated if known else None
 
@@ -290,7 +290,7 @@ class DecisionAnswers(Answers):
             return
         missing = {one for one in items if one is not None and not catalogue.holds(one)}
         ends = time.monotonic() + seconds
-        # A read in progress may have begun before the item was added; the next read cannot have.
+        # A read in progress may have begun before the item was added; the next read begins after it.
         for _ in range(2):
             if not missing:
                 return
@@ -382,7 +382,7 @@ class DecisionAnswers(Answers):
         if event is None:
             if feedback.user is None or feedback.item is None:
                 raise Problem("unknown-event")
-            # The event is of another gateway, or from before the start of this one: learners know it.
+            # Another gateway answered the event, or this one before a restart: learners know it all the same.
             arm = self._translation.arm(feedback.item)
             await self._know((arm,), self._seconds)
             await in_time(self._send(feedback.event_id, feedback.user, arm, reward), self._seconds)

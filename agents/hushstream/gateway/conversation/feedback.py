@@ -1,4 +1,4 @@
-"""Logs feedback on events once: equal feedback again writes no further record, different feedback is refused."""
+"""Logs feedback on an event once: if equal feedback comes again, nothing is written; different feedback is refused."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ T = TypeVar("T")
 
 
 async def in_time(asked: asyncio.Task[T] | Coroutine[Any, Any, T], seconds: float, late: str = "log-unavailable") -> T:
-    """Wait for a task of the log; the task goes on after the timeout, and after the caller has disconnected.
+    """Wait for a task of the log. The task goes on after the timeout, and after the caller has disconnected.
 
     Raises:
         Problem: the task does not end in time; the code is ``late``.
@@ -76,4 +76,4 @@ async def in_time(asked: asyncio.Task[T] | Coroutine[Any, Any, T], seconds: floa
 
 def _known(asking: asyncio.Future[Any]) -> None:
     if not asking.cancelled():
-        asking.exception()  # mark the exception as retrieved, as nobody may be waiting any more
+        asking.exception()  # Marks it as retrieved: else asyncio logs an error if nobody waits any more.

@@ -20,7 +20,7 @@ from hushstream.systems.pdol.requests import RecordRules
 _MAX_FEATURES = 65_536
 _INDEX = 2**31 - 1
 
-Node = Annotated[int, Field(ge=0, le=_INDEX, description="The holder of the record, from 0.")]
+Node = Annotated[int, Field(ge=0, le=_INDEX, description="The number of the node that holds the record, from 0.")]
 
 
 class PredictionAsked(Asked):
@@ -30,18 +30,18 @@ class PredictionAsked(Asked):
     user: User
     node: Node
     indices: Annotated[
-        list[Annotated[int, Field(ge=0, le=_INDEX)]], Field(max_length=_MAX_FEATURES, description="Each once.")
+        list[Annotated[int, Field(ge=0, le=_INDEX)]], Field(max_length=_MAX_FEATURES, description="Each index once.")
     ] = Field(default_factory=list)
     values: Annotated[
         list[Annotated[float, Field(ge=-1, le=1)]],
-        Field(max_length=_MAX_FEATURES, description="One for each index, with an L2 norm of at most 1 together."),
+        Field(max_length=_MAX_FEATURES, description="One for each index; their L2 norm is at most 1."),
     ] = Field(default_factory=list)
     record: Annotated[
         dict[str, Any] | None,
         Field(
             max_length=_MAX_FEATURES,
-            description="In their place, where features are declared: values by name; what is absent or null is "
-            "missing.",
+            description="Instead of `indices` and `values`, if features are declared: values by name; one that is "
+            "absent or null is missing.",
         ),
     ] = None
 
@@ -56,7 +56,7 @@ class PredictionAnswered(Answered):
     """The label."""
 
     event_id: str
-    label: Annotated[int, Field(ge=-1, le=1, description="1 or -1; 0 where the record breaks a bound.")]
+    label: Annotated[int, Field(ge=-1, le=1, description="1 or -1; 0 if the record breaks a bound.")]
     model_version: int
     logged: Annotated[bool, Field(description="Always true: the log holds this answer.")]
 
@@ -66,7 +66,7 @@ class LabelTold(Asked):
 
     event_id: EventId
     label: Annotated[int, Field(ge=-1, le=1, description="1 or -1.")]
-    user: Annotated[User | None, Field(description="May be left out for events of this gateway, with `node`.")] = None
+    user: Annotated[User | None, Field(description="Like `node`, may be left out for events of this gateway.")] = None
     node: Node | None = None
 
     @model_validator(mode="after")
@@ -87,7 +87,7 @@ PREDICT = Call(
 LABEL = Call(
     "label",
     "The true label",
-    "The first label of an event counts; the same again changes nothing.",
+    "The first label of an event counts; an equal one after it changes nothing.",
     LabelTold,
     Taken,
     ("unknown-event", "event-conflict", "feedback-conflict", "not-logged", "bad-record", "log-unavailable"),

@@ -26,7 +26,7 @@ Number = Annotated[int, Field(ge=0, lt=2**31, description="An item of `GET /v1/i
 
 
 class RatingsTold(Asked):
-    """What a user rated items; of several ratings of one item the last one stands."""
+    """Ratings of items by a user; of several ratings of one item the last one counts."""
 
     user: User
     items: Annotated[list[Number], Field(max_length=_MAX_RATINGS)]
@@ -40,7 +40,7 @@ class RatingsTold(Asked):
 
 
 class RatingsAsked(Asked):
-    """What a user is expected to rate items."""
+    """The predicted ratings of items by a user."""
 
     event_id: EventId
     user: User
@@ -58,8 +58,8 @@ class RatingsAnswered(Answered):
 
 RATE = Call(
     "rate",
-    "What a user rated items",
-    "From then on the user takes part in every round. The same ratings again change nothing.",
+    "Ratings of items by a user",
+    "From then on the user takes part in every round. Equal ratings after them change nothing.",
     RatingsTold,
     Taken,
     ("bad-ratings", "unknown-item", "log-unavailable"),
@@ -67,7 +67,7 @@ RATE = Call(
 )
 PREDICT = Call(
     "predict",
-    "What a user is expected to rate items",
+    "Predicted ratings of items by a user",
     "The same request under the same event id gets the same answer.",
     RatingsAsked,
     RatingsAnswered,
@@ -126,7 +126,7 @@ class RatingAnswers(Answers):
         return answered
 
     def _asked(self, asked: RatingsAsked) -> asyncio.Task[Predicted]:
-        """The task that predicts for a request. Equal requests share it: the client takes each only once at a time."""
+        """The task that predicts for a request. Equal requests share it: the client refuses ids in progress."""
         asking = self._predictions.get(asked.event_id)
         if asking is None:
             asking = asyncio.ensure_future(

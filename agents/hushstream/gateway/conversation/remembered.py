@@ -44,7 +44,7 @@ class Event:
 
 
 class Remembered:
-    """Keeps events while their feedback may come, up to a number of events; the oldest are dropped first.
+    """Keeps events as long as their feedback may come, up to a number of events; the oldest are dropped first.
 
     Attributes:
         wait_seconds: how long an event is remembered.

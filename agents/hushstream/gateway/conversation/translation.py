@@ -42,7 +42,8 @@ def _form(context: Any) -> str:
 
 
 FORMS = frozenset({"numbers", "values"})
-"""Names of alternatives that pydantic adds after `context` to the place of a fault; they are not in the request."""
+"""Names of alternatives that pydantic inserts after `context` into the path of a faulty value; requests do not have
+them."""
 
 Context: TypeAlias = Annotated[
     Annotated[Numbers, Tag("numbers")] | Annotated[Values, Tag("values")], Discriminator(_form)
@@ -52,13 +53,13 @@ Id: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_ID_BYTES)]
 Item: TypeAlias = Annotated[
     Number | Id,
     Field(
-        description="An item of `GET /v1/items`: its id where items have names, else its number, from 0.",
+        description="An item of `GET /v1/items`: its id if items have names, else its number, from 0.",
         examples=["winter-boots", 1],
     ),
 ]
 Items: TypeAlias = Annotated[
     list[Item],
-    Field(min_length=1, max_length=MAX_ITEMS, description="Items that may be shown; all of them where it is left out."),
+    Field(min_length=1, max_length=MAX_ITEMS, description="Items that may be shown; by default all."),
 ]
 
 
@@ -74,8 +75,8 @@ class Translation:
         """A context for `hushstream.client.Client.decide`, and bytes that are equal for equal contexts.
 
         Raises:
-            BadContext: the context is neither a vector of finite numbers nor values of declared features. Features of
-                items, by their ids, are checked by the client, which knows the items.
+            BadContext: the context is neither a vector of finite numbers nor values of declared features. The client
+                checks features of items by id, because it knows the items.
         """
         if isinstance(context, dict) and self._rules.item_numbers is not None:
             return context, repr(sorted(context.items())).encode()

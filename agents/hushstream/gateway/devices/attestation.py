@@ -1,4 +1,4 @@
-"""A deployment's own check of devices' attestations: an entry point of the group `hushstream.attestations`.
+"""Loads a deployment's own check of devices' attestations, from the entry points `hushstream.attestations`.
 
     [project.entry-points."hushstream.attestations"]
     play = "shop.attestation:Check"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from hushstream.gateway.openapi import EVERY_LOOK, VERSION, looks, problem_schema, problems_of
+from hushstream.gateway.openapi import EVERY_LOOK, VERSION, get_paths, problem_schema, problems_of
 
 _OCTETS = "application/octet-stream"
 
@@ -60,28 +60,28 @@ MODEL = DeviceCall(
     "model",
     "GET",
     "The newest model, signed by the aggregator",
-    "The entity tag follows from what is served; a device computes it itself.",
+    "The entity tag follows from the body; a device computes it itself.",
     (*_EVERY, "no-model"),
 )
 AGREEMENT = DeviceCall(
     "agreement",
     "GET",
-    "What devices of this deployment agree to",
+    "The agreement of this deployment's devices",
     "Applications ship it with their code; this copy is for people to compare.",
     _EVERY,
 )
 
 NAME, TITLE = "devices", "Devices: slots of users' own devices, and models for them"
-"""Name and title of the document."""
+"""The name and the title of the document."""
 
 
 def document() -> dict[str, Any]:
-    """The OpenAPI document of devices' calls; the same for every deployment that has them."""
+    """The OpenAPI document of devices' calls; it is the same for every deployment that has devices."""
     attested = {
         "name": "Hushstream-Attestation",
         "in": "header",
         "required": False,
-        "description": "What the deployment's own check asks for, where it has one; base64url.",
+        "description": "What the deployment's own check requires, if it has one; base64url.",
         "schema": {"type": "string"},
     }
     known = {
@@ -128,7 +128,7 @@ def document() -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {"title": f"hushstream: {TITLE}", "version": VERSION, "license": {"name": "Apache-2.0"}},
-        "paths": {**paths, **looks(EVERY_LOOK)},
+        "paths": {**paths, **get_paths(EVERY_LOOK)},
         "components": {"schemas": {"Problem": problem_schema()}},
         "security": [{}],
     }

@@ -27,7 +27,7 @@ from hushstream.schemas.catalogue import FIRST_GENERATION
 
 
 class SlotLog(Protocol):
-    """The log, as far as the gateway for devices uses it."""
+    """The operations that the gateway for devices needs on the log."""
 
     async def start(self, on_record: Callable[[str, InputRecord], None]) -> None:
         """Deliver the newest published records, then return, and deliver later ones as they come."""
@@ -89,7 +89,7 @@ class SlotWriter:
         async with self._opening:
             opening = self._desk.opening
             if opening is not None and opening != self._opened:
-                # Whoever comes first puts it there; other gateways that do agree.
+                # Any gateway may write it: those that do write equal records.
                 await self._log.append(self._desk.topic, partition, opening)
                 self._opened = opening
         return await self._log.append(self._desk.topic, partition, value)

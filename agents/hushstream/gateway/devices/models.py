@@ -20,12 +20,12 @@ class SignedModels:
         self._desk = desk
         self._version = 0
         self.body: bytes | None = None
-        """What `GET /v1/model` answers with; None before the first version."""
+        """The body of `GET /v1/model`; None before the first version."""
         self.tag: str | None = None
         """The entity tag of that body."""
 
     def read(self, record: InputRecord) -> None:
-        """Take in a record of the topic of statements; anybody may write there, so the signature is checked."""
+        """Read a record of the topic of statements. Its signature is checked, because anybody may write there."""
         desk = self._desk
         try:
             _, fields = codec.decode(record.value, _SCHEMAS)

@@ -1,8 +1,8 @@
-"""The relay of devices' slots: it appends many slots together, in an order that does not show which came first.
+"""Relays devices' slots: it appends many slots together, in an order that does not show which came first.
 
-What is appended has no key and no headers, comes from one producer, and goes to a partition that follows from the
-report id, a pseudorandom function of a key that only the device has. The order within a batch is that of a digest
-under a key of this process. One thing is not hidden: in which batch a slot came.
+An appended record has no key and no headers, and comes from one producer. Its partition follows from the report id,
+which is a pseudorandom function under a key that only the device has. The order within a batch is that of a digest
+under a key of this process. The relay does not hide in which batch a slot came.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hushstream.gateway.bounded_log import SILENT_SECONDS
 from hushstream.gateway.problems import LogBusy
 
 REMEMBERED_SLOTS = 100_000
-"""How many acknowledged slots are kept in memory, so that a slot whose device got no answer is not appended twice."""
+"""How many digests of acknowledged slots are kept, so that a slot whose device got no answer is not appended twice."""
 
 _DIGEST_BYTES = 16
 
@@ -77,7 +77,7 @@ class SlotRelay:
         """
         digest = hashlib.blake2b(value, digest_size=_DIGEST_BYTES, key=self._order).digest()
         if digest in self._known:
-            # As long as any other: that a slot is known is for its device alone to notice.
+            # Wait as long as for a new slot: an observer of the answer's time must not see that the slot was known.
             await asyncio.sleep(self._seconds)
             return
         if digest not in self._waiting:
@@ -89,7 +89,7 @@ class SlotRelay:
                 self._flushing.add(flushing)
                 flushing.add_done_callback(self._flushing.discard)
             self._batch[digest] = int.from_bytes(report_id[:8], "little") % self._partitions, value
-        # Who waits no longer leaves the slot on its way.
+        # Shielded: a caller that gives up does not stop its slot.
         await asyncio.shield(self._waiting[digest][0])
 
     async def stop(self) -> None:
@@ -99,7 +99,7 @@ class SlotRelay:
     async def _flush(self) -> None:
         await asyncio.sleep(self._seconds)
         batch, self._batch = self._batch, {}
-        # The keys are keyed digests, so their order says nothing of what came first.
+        # Sorted by keyed digest, so that the order does not show which slot came first.
         await asyncio.gather(*(self._appended(digest, *batch[digest]) for digest in sorted(batch)))
 
     async def _appended(self, digest: bytes, partition: int, value: bytes) -> None:
@@ -108,7 +108,7 @@ class SlotRelay:
         except Exception as error:  # noqa: BLE001 - raised to whoever waits for this slot
             waiting = self._waiting.pop(digest)[0]
             waiting.set_exception(error)
-            waiting.exception()  # Known to be there, also when nobody waits any more.
+            waiting.exception()  # Marks it as retrieved: else asyncio logs an error if nobody waits any more.
             return
         self._known[digest] = None
         if len(self._known) > REMEMBERED_SLOTS:

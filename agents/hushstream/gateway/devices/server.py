@@ -31,7 +31,7 @@ _IDENTIFYING = ("Cookie", "Authorization")
 _CROSS_ORIGIN = CrossOrigin(f"Content-Type, If-None-Match, {HEADER}", "Date, ETag, Retry-After", 86_400)
 _HOUR, _MINUTE = 3600.0, 60.0
 _NETWORK_BITS = 64
-"""Bits of an IPv6 network: one household has all addresses of such a network."""
+"""Prefix length of the IPv6 network that is limited as one address: one household has all addresses in it."""
 
 
 class DeviceServer(HttpServer[DeviceCall]):
@@ -95,7 +95,7 @@ class DeviceServer(HttpServer[DeviceCall]):
         if call is not SLOTS:
             self._asked.take(source, 1)
             return self._looks[path](request)
-        # What an address may not send is not read.
+        # Before the body is read: a request above the rate must cost no memory.
         self._slots.take(source, 1)
         self._busy.begin()
         try:
@@ -137,27 +137,28 @@ class DeviceServer(HttpServer[DeviceCall]):
         return web.Response(body=body, headers=headers, content_type=_OCTETS)
 
     def _source(self, request: web.BaseRequest) -> str:
-        """The address of a request, or its network; it is kept in memory only, as long as its bucket of tokens."""
+        """The address of a request, or its network (IPv6); kept only in memory, as long as its bucket of tokens."""
         peer = None if request.transport is None else request.transport.get_extra_info("peername")
         address = _address_of(str(peer[0]) if peer else "")
         named = self._devices.address_header
-        # From elsewhere anybody could name any address: a full bucket for each request.
+        # Only a trusted proxy's header counts: else a sender could name a new address, with a full bucket, in each
+        # request.
         if named is not None and (address is None or any(address in proxy for proxy in self._devices.proxies)):
             address = _address_of(request.headers.getall(named, [""])[-1].rpartition(",")[2].strip())
         if address is None:
-            return ""  # All whose address is not known share one bucket.
+            return ""  # All requests without a known address share one bucket.
         if address.version == 4:
             return str(address)
         return str(ipaddress.ip_network((int(address) >> _NETWORK_BITS << _NETWORK_BITS, _NETWORK_BITS)))
 
 
 def _address_of(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The IP address that a text holds, or None; an IPv4 address may have the form of an IPv6 socket."""
+    """Parse an IP address; None if it is none. An IPv4-mapped IPv6 address becomes the IPv4 address."""
     try:
         found = ipaddress.ip_address(text)
     except ValueError:
         return None
-    # Else all of IPv4 would be one network, and one who floods would keep everybody out.
+    # Else all IPv4 addresses would be in one IPv6 network, and one flooding sender would block everybody.
     return (found.ipv4_mapped or found) if isinstance(found, ipaddress.IPv6Address) else found
 
 

@@ -10,7 +10,7 @@ function resolved(schema) {
   return reference ? description.components.schemas[reference.split("/").pop()] : schema;
 }
 
-// A body that the call takes, by its schema: what is required, with examples where there are some.
+// A valid body of a call, made from its schema: the required keys, with the schema's example if it has one.
 function example(schema, name) {
   const found = resolved(schema);
   if (found.examples) return found.examples[0];
@@ -28,7 +28,7 @@ function example(schema, name) {
   return found.minimum !== undefined && found.minimum > 0 ? found.minimum : 0;
 }
 
-// A value that a declared feature takes.
+// A valid value of a declared feature.
 function valueOf(feature) {
   switch (feature.kind) {
     case "category": return feature.vocabulary[0];
@@ -43,7 +43,7 @@ function valueOf(feature) {
   }
 }
 
-// A context that this deployment takes: numbers, numbers of each item, or values of its declared features.
+// A valid context of this deployment: numbers, numbers of each item, or values of its declared features.
 function contextOf(asked) {
   if (asked.features) {
     const values = Object.entries(asked.features).map(([name, feature]) => [name, valueOf(feature)]);
@@ -65,7 +65,7 @@ function exampleOf(operation) {
   return body;
 }
 
-// What items are called, beside an answer that names some by their ids.
+// The titles of the items that an answer names by their ids.
 function called(answer) {
   const titles = new Map(items.filter((one) => one.title).map((one) => [one.item, one.title]));
   const named = [];

@@ -36,7 +36,7 @@ class _Body(BaseModel):
 class Action(_Body):
     """Something that may be shown: an item, by its id.
 
-    Its features are those of the catalogue; those that stand here are read where the action becomes an item.
+    Decisions use the features of the catalogue. The features here are read only when the action becomes an item.
     """
 
     id: ActionId
@@ -116,20 +116,20 @@ Value = Annotated[float, Field(ge=-1, le=1)]
 
 
 class RewardTold(_Body):
-    """What came of an event."""
+    """The reward of an event."""
 
     value: Value
 
 
 class SlotReward(_Body):
-    """What came of one slot."""
+    """The reward of one slot."""
 
     slot_id: str
     value: Value
 
 
 class MultiSlotRewardTold(_Body):
-    """What came of some slots of an event."""
+    """The rewards of some slots of an event."""
 
     reward: list[SlotReward] = Field(min_length=1, max_length=MOST_SLOTS)
 

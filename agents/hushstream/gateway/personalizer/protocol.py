@@ -1,4 +1,4 @@
-"""Answers the retired personaliser's calls (rank, reward, activate, and their multi-slot forms) by decisions.
+"""Answers the retired personaliser's calls (rank, reward, activate, and their multi-slot forms) with decisions.
 
 Each rank becomes a slate of the deployment (`RANK`) with the same event id. Each slot of a multi-slot rank becomes its
 own slate with one position, in the order of the slots. An activation says that the item was shown.
@@ -38,7 +38,7 @@ from hushstream.schemas.rows import MAX_ID_BYTES, id_fault
 PREFIX = "/personalizer/"
 KEY_HEADER = "Ocp-Apim-Subscription-Key"
 _VERSION = "v1.0"
-"""One public client has this in its paths; the other one sends the version in the query."""
+"""The version in paths: one public client sends it there, the other one in the query."""
 
 
 class Reply(NamedTuple):
@@ -105,8 +105,8 @@ class PersonalizerCalls:
             most_events: how many multi-slot events are remembered at most.
 
         Raises:
-            ConfigurationError: the deployment makes no decisions, has no features or items by name, or contradicts the
-                settings about users and items.
+            ConfigurationError: the deployment makes no decisions, or its features or items have no names; or its
+                configuration and the settings contradict each other about users or items.
         """
         if not isinstance(answers, DecisionAnswers) or not isinstance(rules, ContextRules) or rules.features is None:
             raise ConfigurationError("personalizer: expected a deployment that decides, with features by name")
@@ -150,7 +150,7 @@ class PersonalizerCalls:
                 return Route("personalizer_activate", None, True, partial(self._activate, unquote(event)))
         return None
 
-    # One action.
+    # Calls with one action.
 
     async def _rank(self, asked: bodies.RankAsked) -> Reply:
         event_id = asked.event_id or str(uuid.uuid4())
@@ -177,7 +177,7 @@ class PersonalizerCalls:
         await self._answers.shown(ShownTold(event_id=_known_form(event_id)))
         return NOTHING
 
-    # An action for each slot.
+    # Multi-slot calls: an action for each slot.
 
     async def _rank_slots(self, asked: bodies.MultiSlotAsked) -> Reply:
         event_id = asked.event_id or str(uuid.uuid4())
@@ -239,7 +239,7 @@ class PersonalizerCalls:
         page: _Page = event.answer
         return page.slots
 
-    # Both.
+    # For both forms.
 
     async def _offer(self, asked: bodies.Ranked) -> None:
         """If the settings allow it, make each unknown action an item, with those of its features that are declared."""
@@ -262,7 +262,7 @@ class PersonalizerCalls:
         """Decide the slate of an event.
 
         Raises:
-            Problem: an action is no item, or the event was decided before for other actions.
+            Problem: an action is not an item, or the event was decided before for other actions.
         """
         values = {name: value for name in self._declared if (value := features.value(name)) is not None}
         asked = RankAsked(

@@ -1,1 +1,2 @@
-"""Access rules: who may read and write which topic, what the broker enforces, and duties beside the roles."""
+"""Access rules: who may read and write which topic, what the broker enforces, and accounts with duties besides the
+roles."""

@@ -1,13 +1,13 @@
-"""Which principal may do what: derived from the topic declarations, and compared with what a broker enforces.
+"""Derives from the topic declarations what each principal may do, and compares it with what a broker enforces.
 
 Each role gets the rights that its declaration names and its code uses, and no others. It gets Write on the topics that
 it writes, Read on those that it reads (both on its journal), DescribeConfigs on the same topics (a worker compares them
 with their declaration before it starts), and Read on its own consumer group. Read and Write include Describe.
 Idempotent production needs no rule of its own since Kafka 3.0: Write on any topic carries it (KIP-679). The operator
-may look at the settings of every topic, so that ``hushstream topics check --no-acls`` runs under its name (listing
-access rules is a right on the whole cluster, and the administrator's); reading stays as declared. Each zone's dead
-letters have a reader of their own (``letters-ZONE``), who reads nothing else: what was refused follows from content,
-so no account sees it of two zones.
+may read the settings of every topic, so that ``hushstream topics check --no-acls`` runs under its account. (To list
+access rules is a right on the whole cluster, which only the administrator has.) It may read the records of a topic only
+as declared. Each zone's dead letters have a reader of their own (``letters-ZONE``), who reads nothing else: what was
+refused follows from content, so no account sees the dead letters of two zones.
 
 Nobody may requeue, verify or export unless the operator names a principal for it (`hushstream.ops.access.grants`).
 """

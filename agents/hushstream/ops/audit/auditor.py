@@ -36,7 +36,7 @@ from typing import Any
 
 from aiokafka.errors import KafkaError
 
-from hushstream.agents.datadir import check_datadir, kept_alone
+from hushstream.agents.datadir import check_datadir, locked_folder
 from hushstream.agents.errors import DENIED, InputsDeleted, TopicsReplaced, WorkerError, from_client
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.observe.collection import collect_in_steps
@@ -62,9 +62,9 @@ logger = logging.getLogger(__name__)
 PAUSE_SECONDS = 0.5
 """The pause after a round that found nothing new."""
 END_SECONDS = 5.0
-"""How long a round may go on after the auditor was told to end."""
+"""How long a round may go on after the auditor has received the signal to end."""
 _AGAIN_SECONDS = 5.0
-"""The pause before a broker that did not answer is asked again."""
+"""The pause before the next attempt to reach a broker that did not answer."""
 _PORTIONS = 16
 """How many portions of each journal one round reads at most; then outputs are compared and freed from memory."""
 _MARGIN_MS = 300_000
@@ -112,20 +112,21 @@ class Auditor:
         self._read = {home: (*machine.inputs, *machine.broadcasts) for home, machine in machines.items()}
         self.metrics = AuditMetrics(role)
         self.metrics.sampled(self._stretches.share)
-        self._before: Counter[Status] = Counter()
-        """The counts of tallies that were dropped."""
-        self._told: dict[int, int] = {}
+        self._dropped_counts: Counter[Status] = Counter()
+        """The counts of tallies of earlier followers, which were dropped."""
+        self._reported: dict[int, int] = {}
         self._followers: dict[int, Follower] = {}
         self._outputs = Outputs(system, self._role)
-        self._due: dict[TopicPartition, int] = {}
-        self._tried: dict[int, float] = {}
-        self._passed: dict[int, int] = {}
-        """The offset up to which each journal was read that could not be followed from there."""
+        self._sent_up_to: dict[TopicPartition, int] = {}
+        self._tried_at: dict[int, float] = {}
+        self._followed_to: dict[int, int] = {}
+        """For each journal whose follower could not go on, the offset that it had reached; the next one must begin
+        after it."""
 
     @property
     def counts(self) -> Mapping[Status, int]:
         """Records by status, since the first start."""
-        total = Counter(self._before)
+        total = Counter(self._dropped_counts)
         for tally in self._tallies():
             total.update(tally.counts)
         return total
@@ -150,7 +151,7 @@ class Auditor:
             HushstreamError: the auditor cannot go on; the message is one line.
         """
         check_datadir(self._settings.datadir)
-        with kept_alone(self._settings.datadir, "auditor"):
+        with locked_folder(self._settings.datadir, "auditor"):
             await self._run(stop, once)
         return 1 if self.differences else 0
 
@@ -173,12 +174,12 @@ class Auditor:
                     if once:
                         raise WorkerError(f"no broker at {self._settings.bootstrap} answered") from None
                     await _pause(stop, _AGAIN_SECONDS)
-            await self._keep()
+            await self._save()
         finally:
             self.metrics.close()
 
     async def _until_stopped(self, stop: asyncio.Event, once: bool) -> None:
-        """Check until told to stop; after that, a round that waits for a broker is cancelled in time."""
+        """Check until ``stop`` is set; after that, cancel a round that waits for a broker too long."""
         checking, stopping = asyncio.create_task(self._read_and_check(stop, once)), asyncio.create_task(stop.wait())
         try:
             await asyncio.wait({checking, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -224,7 +225,7 @@ class Auditor:
             if until is not None and self._has_checked(until):
                 return
             if time.monotonic() - kept > self._settings.snapshot_interval_seconds:
-                await self._keep()
+                await self._save()
                 kept = time.monotonic()
             if not new:
                 await _pause(stop, PAUSE_SECONDS)
@@ -263,7 +264,8 @@ class Auditor:
         for source, part in self._outputs.parts.items():
             homes = [home for _, home in part.matcher.writers]
             writing = [self._followers[home] for home in homes if home in self._followers]
-            # While a journal is not followed yet, nothing is known that could explain its outputs.
+            # While a journal is not followed yet, its outputs are not known, so an output without explanation proves
+            # nothing.
             behind = len(writing) < len(homes) or any(self._is_behind(one, bounds) for one in writing)
             complete = not any(one.walker.lost for one in writing)
             inputs = {one: bounds.highs[one] for home in homes for one in self._inputs[home]}
@@ -271,8 +273,8 @@ class Auditor:
             if not behind:
                 part.settle(folded, complete)
             if part.position >= bounds.highs[source]:
-                part.matcher.overdue(self._due, part.deleted)
-        self._due = {one.machine.journal: _sent(one) for one in self._followers.values()}
+                part.matcher.overdue(self._sent_up_to, part.deleted)
+        self._sent_up_to = {one.machine.journal: _sent_until(one) for one in self._followers.values()}
 
     def _is_behind(self, follower: Follower, bounds: Bounds) -> bool:
         return bool(follower.walker.lost) or follower.position < bounds.highs[follower.machine.journal]
@@ -294,19 +296,19 @@ class Auditor:
         for home in self._homes:
             follower = self._followers.get(home)
             if follower is not None and follower.walker.lost:
-                self._passed[home] = follower.position
+                self._followed_to[home] = follower.position
             elif follower is not None or not bounds.highs[self._role.journal, home]:
                 continue
-            if time.monotonic() - self._tried.get(home, -inf) < self._settings.snapshot_interval_seconds:
+            if time.monotonic() - self._tried_at.get(home, -inf) < self._settings.snapshot_interval_seconds:
                 continue
-            self._tried[home] = time.monotonic()
-            fresh = await self._fresh(home, bounds, after=self._passed.get(home, -1))
+            self._tried_at[home] = time.monotonic()
+            fresh = await self._fresh(home, bounds, after=self._followed_to.get(home, -1))
             if fresh is None:
                 continue
             if follower is not None:
-                self._told.pop(id(follower.walker.walk.tally), None)
-                self._before.update(follower.walker.walk.tally.counts)
-            self._tried.pop(home)
+                self._reported.pop(id(follower.walker.walk.tally), None)
+                self._dropped_counts.update(follower.walker.walk.tally.counts)
+            self._tried_at.pop(home)
             await self._begin_outputs(fresh, reader, bounds)
             self._followers[home], begun = fresh, True
         if begun:
@@ -355,13 +357,13 @@ class Auditor:
         """Drop all followers until the next checked stretch, which begins with a published state."""
         if self._followers:
             self._begin_anew()
-        self.metrics.abreast()
+        self.metrics.caught_up()
 
     def _begin_anew(self) -> None:
-        self._before = Counter(self.counts)
+        self._dropped_counts = Counter(self.counts)
         self._followers.clear()
-        self._outputs, self._due, self._told = Outputs(self._system, self._role), {}, {}
-        self._tried.clear()
+        self._outputs, self._sent_up_to, self._reported = Outputs(self._system, self._role), {}, {}
+        self._tried_at.clear()
 
     # What is shown and saved.
 
@@ -370,21 +372,21 @@ class Auditor:
 
     def _show(self, bounds: Bounds) -> None:
         for tally in self._tallies():
-            known = self._told.get(id(tally), 0)
+            known = self._reported.get(id(tally), 0)
             for finding in tally.findings[known:]:
                 say = logger.error if finding.status is Status.CHANGED else logger.warning
                 say("%s", finding)
-            self._told[id(tally)] = len(tally.findings)
+            self._reported[id(tally)] = len(tally.findings)
         counts = self.counts
         self.metrics.found(counts[Status.CHANGED], counts[Status.UNCHECKABLE])
         for follower in self._followers.values():
-            self.metrics.at(follower.machine.journal, follower.position, bounds.highs[follower.machine.journal])
+            self.metrics.progress(follower.machine.journal, follower.position, bounds.highs[follower.machine.journal])
         for source, part in self._outputs.parts.items():
-            self.metrics.at(source, part.checked, bounds.highs[source])
+            self.metrics.progress(source, part.checked, bounds.highs[source])
         if self._has_checked(bounds):
-            self.metrics.abreast()
+            self.metrics.caught_up()
 
-    async def _keep(self) -> None:
+    async def _save(self) -> None:
         """Save machines, then positions, so that the next process goes on from here."""
         homes: dict[str, Any] = {}
         for home, follower in self._followers.items():
@@ -397,7 +399,7 @@ class Auditor:
                 "record": follower.record.hex(),
             }  # fmt: skip
         counts = {str(status): count for status, count in self.counts.items()}
-        outputs, passed = self._outputs.as_json(), {str(home): end for home, end in self._passed.items()}
+        outputs, passed = self._outputs.as_json(), {str(home): end for home, end in self._followed_to.items()}
         kept = {"homes": homes, "outputs": outputs, "counts": counts, "passed": passed}
         content = json.dumps(kept).encode()
         await self._places.save_beside(0, Snapshot(0, 0, b"", content))
@@ -408,8 +410,8 @@ class Auditor:
         if kept is None:
             return
         content = json.loads(kept.state)
-        self._before = Counter({Status(status): count for status, count in content["counts"].items()})
-        self._passed = {int(home): end for home, end in content["passed"].items()}
+        self._dropped_counts = Counter({Status(status): count for status, count in content["counts"].items()})
+        self._followed_to = {int(home): end for home, end in content["passed"].items()}
         if self._stretches.share < 1:
             return
         for home, at in content["homes"].items():
@@ -424,7 +426,7 @@ class Auditor:
         self._outputs.restore(content["outputs"], journals)
 
 
-def _sent(follower: Follower) -> int:
+def _sent_until(follower: Follower) -> int:
     """The journal offset up to which all outputs must have been sent: a worker has at most `IN_FLIGHT` in flight."""
     last = follower.walker.walk.last
     return last[0] if len(last) == IN_FLIGHT else 0

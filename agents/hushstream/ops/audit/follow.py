@@ -52,7 +52,7 @@ class Bounds:
 
 
 class _Window:
-    """The inputs of one machine that were read, and that its next journal records may need."""
+    """The input records that were read for one machine, and that its next journal records may need."""
 
     def __init__(self) -> None:
         self._kept: dict[TopicPartition, PartitionCopy] = {}
@@ -128,7 +128,7 @@ class Follower:
         self.walker.copy = self._window.copy(bounds)
         for record in records:
             self.walker.step(record)
-        self.walker.pass_to(end)
+        self.walker.skip_to(end)
         self._window.forget(ends)
         expected, self.walker.walk.expected = self.walker.walk.expected, {}
         return expected

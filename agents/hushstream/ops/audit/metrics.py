@@ -37,7 +37,7 @@ AUDIT_METRICS: tuple[MetricSpec, ...] = (
         "gauge",
         "slot-public",
         ("role",),
-        "Time since an auditor had last checked all that was there, in whole fives.",
+        "Time since an auditor had last checked all that was there, in steps of 5 s.",
     ),
     MetricSpec(
         "hushstream_audit_sample",
@@ -88,11 +88,11 @@ class AuditMetrics:
         """Show the share that is checked."""
         self._of("sample").set(share)
 
-    def abreast(self) -> None:
+    def caught_up(self) -> None:
         """Note that everything that is to be checked by now is checked."""
         self._abreast = self._clock()
 
-    def at(self, source: TopicPartition, position: int, end: int) -> None:
+    def progress(self, source: TopicPartition, position: int, end: int) -> None:
         """Show how far a journal or an output is checked, and where it ends."""
         labels = {"topic": source[0], "partition": str(source[1])}
         self._of("position", **labels).set(position)

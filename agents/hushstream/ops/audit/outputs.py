@@ -61,12 +61,12 @@ class OutputPartition:
         while self.position < end:
             stop = min(end, self.position + _PORTION_OFFSETS)
             for record in await reader.read(self.source, self.position, stop):
-                if not self.matcher.meet(record, self.start) and not self._bear(record, inputs, behind, complete):
+                if not self.matcher.count(record, self.start) and not self._judge(record, inputs, behind, complete):
                     self.position = record.offset
                     return
             self.position = stop
 
-    def _bear(self, record: InputRecord, inputs: Mapping[TopicPartition, int], behind: bool, complete: bool) -> bool:
+    def _judge(self, record: InputRecord, inputs: Mapping[TopicPartition, int], behind: bool, complete: bool) -> bool:
         """Handle a record that no journal explains; False if it is to be read again later."""
         if not self.alone:
             self.matcher.tally.count(Status.SKIPPED)
@@ -91,7 +91,7 @@ class OutputPartition:
             complete: whether all journals could be followed.
         """
         for offset, (record, ends) in list(self.parked.items()):
-            if self.matcher.meet(record, self.start):
+            if self.matcher.count(record, self.start):
                 del self.parked[offset]
             elif all(folded.get(source, 0) >= end for source, end in ends.items()):
                 unexplained_record(self.matcher.tally, offset, complete)
@@ -163,7 +163,7 @@ class Outputs:
             part.start, part.deleted, part.position = found["start"], found["deleted"], found["position"]
             part.matcher.unexplained = found["unexplained"]
             known = bytes.fromhex(found["known"])
-            part.matcher.know_again(known[at : at + _DIGEST_BYTES] for at in range(0, len(known), _DIGEST_BYTES))
+            part.matcher.restore_known(known[at : at + _DIGEST_BYTES] for at in range(0, len(known), _DIGEST_BYTES))
             for journal in part.matcher.writers:
                 if journal in journals:
                     name = f"{journal[0]}/{journal[1]}"

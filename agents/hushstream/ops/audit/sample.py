@@ -1,11 +1,11 @@
 """Chooses the stretches of time that a sampling auditor checks, and computes the probability of finding a fault.
 
-Time is cut into stretches. Before each one a coin is drawn from the system's random source, which nobody can know
-before: the stretch is checked with a chance of the share that was asked for, whatever was checked before. In a
-stretch that is checked, all of what is published is recomputed; of the others nothing is.
+Time is cut into stretches. For each stretch a coin from the system's random source, which nobody can predict, decides
+whether it is checked: with the requested share as probability, independently of all other stretches. In a checked
+stretch everything that is published is recomputed; in the others nothing is.
 
-So a record that is altered is found with a chance of the share, and one or more of n that lie in different stretches
-with a chance of 1 - (1 - share)^n. All alterations of one stretch are found together, or none.
+So one altered record is found with a probability of the share. At least one of n altered records in different stretches
+is found with a probability of 1 - (1 - share)^n. All alterations in one stretch are found together, or none is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from math import ceil, log
 
 STRETCH_SECONDS = 600.0
-"""The length of a stretch. It is long, because each start from a published state costs as much as checking some seconds
+"""The length of a stretch. It is long, because each start from a published state takes as long as checking some seconds
 of output."""
 
 _CERTAIN = 0.95

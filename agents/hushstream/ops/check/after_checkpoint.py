@@ -1,7 +1,8 @@
-"""Checks of a journal after a checkpoint, which replace those of its beginning: they use topics that are kept for ever.
+"""Checks a journal that was followed from a checkpoint against topics that are kept for ever: marks and ledger.
 
-Marks show whether a journal was rolled back, whatever state the check begins with. Ledger entries from before the
-checkpoint cannot be compared with journal records, but their sum may not be less than what the state was charged.
+These checks replace those of the records before the checkpoint. Marks show whether a journal was rolled back, whatever
+state the check begins with. Ledger entries from before the checkpoint cannot be compared with journal records, but
+their sum may not be less than what the state was charged.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def described(begun: Begun, logs: LogCopy, sealed: bool) -> str:
     )
 
 
-def hold_to_what_is_kept(found: Walk, role: Role, system: System, make: MachineMaker, logs: LogCopy) -> None:
+def compare_with_kept_topics(found: Walk, role: Role, system: System, make: MachineMaker, logs: LogCopy) -> None:
     """Compare a journal, which was followed to its end, with marks and ledger; report what contradicts it."""
     assert found.begun is not None
     # In a copy of a busy deployment the journal may be ahead of marks and ledger, or behind them.

@@ -1,7 +1,7 @@
 """Reads published states in a copy of the logs and begins machines with them (`hushstream.engine.journal.checkpoints`).
 
 As for a worker, a state is usable only if the zone's key opens it, it is complete, and the journal holds the very
-record that it ends with. In addition, its checkpoint must be there, and the records that its machine reads next.
+record that it ends with. In addition, its checkpoint and the records that its machine reads next must be there.
 """
 
 from __future__ import annotations

@@ -18,13 +18,14 @@ class Status(StrEnum):
     """The result of `verify` for one record."""
 
     EQUAL = "equal"
-    """Recomputed, with the same bytes."""
+    """It was recomputed, and the bytes are equal."""
     FLOAT_TIE = "float_tie"
-    """A decision with another arm, where another processor's rounding may be the reason: the scores nearly tie."""
+    """A decision with another arm; the scores nearly tie, so another processor's rounding may be the reason."""
     REPEATED = "repeated"
-    """Equal to a record that was explained before: each output is sent at least once."""
+    """It is equal to a record that was explained before: each output is sent at least once."""
     OFF_CHAIN = "off_chain"
-    """A journal record made with the zone's key, but off the chain, as another record came first; readers skip it."""
+    """A journal record that was made with the zone's key, but is off the chain, because another record came first;
+    readers skip it."""
     ERASED = "erased"
     """Its inputs were erased from this copy for a user whose tombstone is in it, so it cannot be checked any more."""
     CHANGED = "changed"

@@ -234,7 +234,7 @@ class Walker:
         note = self._seal.unpack(record.value)
         if note is not None:
             self._notes[record.offset] = note
-            self._take_back(note)
+            self._remove_findings(note)
         self._record(record)
         self._next = record.offset + 1
         self._in_a_row = self._in_a_row + 1 if self._broken else 0
@@ -243,11 +243,11 @@ class Walker:
         self.walk.sequence, self.walk.complete = self._sequence, self.complete
         self._forget_old()
 
-    def pass_to(self, offset: int) -> None:
+    def skip_to(self, offset: int) -> None:
         """Continue at an offset: there are no more records before it."""
         self._next = max(self._next, offset)
 
-    def _take_back(self, note: Note) -> None:
+    def _remove_findings(self, note: Note) -> None:
         if note.kind != FOREIGN or note.source != self._tally.source:
             return
         stands = []
@@ -344,19 +344,19 @@ class Walker:
 
     def _follow(self, record: InputRecord, ranges: Sequence[InputRange]) -> None:
         if self._lost:
-            self._only_inputs(record, ranges)
+            self._check_inputs_only(record, ranges)
             self._advance(record)
             return
         needed = self._machine.recovery_ranges(record.value)
-        status, reason = self._reach(needed)
+        status, reason = self._inputs_status(needed)
         if status is not Status.EQUAL:
-            self._lose(record, status, reason)
+            self._stop_following(record, status, reason)
             self._advance(record)
             return
         # Check the inputs first: a machine may fail on inputs that no worker can have folded.
         _, fields = codec.decode(record.value)
         if not self._intact(fields, ranges):
-            self._lose(record, *self._why_not_those(ranges))
+            self._stop_following(record, *self._why_not_those(ranges))
             self._advance(record)
             return
         ties = self._ties()
@@ -366,20 +366,20 @@ class Walker:
             self._tally.count(Status.OFF_CHAIN)
             return
         except HushstreamError as error:
-            self._lose(record, Status.CHANGED, str(error))
+            self._stop_following(record, Status.CHANGED, str(error))
         else:
             self._tally.count(Status.FLOAT_TIE if self._ties() > ties else Status.EQUAL)
             self._expect((*step.releases, *step.dead_letters), record.offset)
             self._note_key(fields.get("turned_to", b""))
         self._advance(record)
 
-    def _lose(self, record: InputRecord, status: Status, reason: str) -> None:
+    def _stop_following(self, record: InputRecord, status: Status, reason: str) -> None:
         self._tally.find(status, record.offset, reason)
         self._lost = f"it follows from {self._place(record.offset)}, which is {status}"
 
     # Inputs.
 
-    def _reach(self, ranges: Sequence[InputRange]) -> tuple[Status, str]:
+    def _inputs_status(self, ranges: Sequence[InputRange]) -> tuple[Status, str]:
         """Whether the copy holds the inputs of a record: EQUAL if it does, otherwise the status and the reason."""
         for part in ranges:
             there = self.copy.part((part.topic, part.partition))
@@ -415,9 +415,9 @@ class Walker:
             return Status.CHANGED, f"{_not_those(ranges)}; values are missing there, and no tombstone says why"
         return Status.ERASED, f"{_not_those(ranges)}; what a forgotten user wrote was taken out"
 
-    def _only_inputs(self, record: InputRecord, ranges: Sequence[InputRange]) -> None:
+    def _check_inputs_only(self, record: InputRecord, ranges: Sequence[InputRange]) -> None:
         """Check only the inputs of a record, when the machine can no longer follow the journal."""
-        status, reason = self._reach(ranges)
+        status, reason = self._inputs_status(ranges)
         if status is Status.EQUAL and not self._intact(codec.decode(record.value)[1], ranges):
             status, reason = self._why_not_those(ranges)
             self._tally.find(status, record.offset, reason)

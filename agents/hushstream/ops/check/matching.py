@@ -1,7 +1,7 @@
 """Compares an output partition with the records that the journals require.
 
-Every expected output must be there as often as it is expected, or more often (repeats). First occurrences come in the
-order of the journal. No other record may be there.
+Every expected output must be there as often as it is expected, or more often (repeats). The first occurrences must come
+in the order of the journal. No other record may be there.
 """
 
 from __future__ import annotations
@@ -100,11 +100,11 @@ class Matcher:
                 digest = writer.expected[number - writer.gone].digest
                 self._places.setdefault(digest, []).append((writer, number))
 
-    def meet(self, record: InputRecord, low: int) -> bool:
+    def count(self, record: InputRecord, low: int) -> bool:
         """Count a record of the partition, whose log begins at ``low``; False if no journal explains it."""
         digest = output_digest(self._topic, record.value)
         if digest in self._places:
-            self._meet(self._places[digest], record.offset, low)
+            self._count(self._places[digest], record.offset, low)
         elif record.offset < self.unexplained:
             self.tally.count(Status.SKIPPED)
             self._known[digest] = None
@@ -116,7 +116,7 @@ class Matcher:
             return False
         return True
 
-    def _meet(self, places: Sequence[tuple[Writer, int]], offset: int, low: int) -> None:
+    def _count(self, places: Sequence[tuple[Writer, int]], offset: int, low: int) -> None:
         due = next(((writer, number) for writer, number in places if number not in writer.found), None)
         if due is None:
             self.tally.count(Status.REPEATED)
@@ -139,7 +139,7 @@ class Matcher:
         else:
             self.tally.count(Status.EQUAL)
 
-    def miss(self, part: PartitionCopy, consistent: bool) -> None:
+    def find_missing(self, part: PartitionCopy, consistent: bool) -> None:
         """Find the outputs that are missing at the end of the partition; ``consistent`` is `LogCopy.consistent`."""
         for writer in self.writers.values():
             first = writer.end if writer.first is None else writer.first
@@ -223,7 +223,7 @@ class Matcher:
         found = (w.expected[number - w.gone].digest for w in self.writers.values() for number in sorted(w.found))
         return (*self._known, *found)
 
-    def know_again(self, digests: Iterable[bytes]) -> None:
+    def restore_known(self, digests: Iterable[bytes]) -> None:
         """Take the digests that an earlier process knew."""
         self._known.update(dict.fromkeys(digests))
 
@@ -248,9 +248,9 @@ def match(
     """
     matcher = Matcher(tally, topic, writers, also_allowed, unexplained)
     for record in part.records:
-        if not matcher.meet(record, part.low):
+        if not matcher.count(record, part.low):
             unexplained_record(tally, record.offset, complete)
-    matcher.miss(part, consistent)
+    matcher.find_missing(part, consistent)
 
 
 def unexplained_record(tally: Tally, offset: int, complete: bool) -> None:

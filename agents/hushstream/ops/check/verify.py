@@ -26,7 +26,7 @@ from hushstream.engine.journal.chain import Digester, PublicDigester
 from hushstream.engine.journal.notes import LOST, NoteSeal
 from hushstream.engine.records import TopicPartition
 from hushstream.engine.state.published import StateSeal
-from hushstream.ops.check.after_checkpoint import described, hold_to_what_is_kept
+from hushstream.ops.check.after_checkpoint import compare_with_kept_topics, described
 from hushstream.ops.check.checkpoints import Beginner, Begun, From, NoUse, PublishedCopy, ends_with, in_order
 from hushstream.ops.check.findings import Status, Tally, Verified
 from hushstream.ops.check.joined import joined
@@ -85,7 +85,7 @@ def verify(
     shown: set[str] = set()
     for role in (role for role in system.roles if role.name in walked):
         tallies += [found.tally for found in walked[role.name].values()]
-        tallies += _homeless(role, system.partitions[role.journal], logs)
+        tallies += _beyond_partitions(role, system.partitions[role.journal], logs)
         for topic in role_topics(role, system).writes:
             if topic not in shown:
                 tallies += _topic(role, topic, walked, system, logs)
@@ -192,7 +192,7 @@ def _walks(role: Role, system: System, keys: KeySource, logs: LogCopy, start: Fr
         if not found.complete or found.tally.counts[Status.CHANGED]:
             continue
         if found.begun is not None:
-            hold_to_what_is_kept(found, role, system, work.make_machine, logs)
+            compare_with_kept_topics(found, role, system, work.make_machine, logs)
             continue
         for offset, why in role.proof(system.core, home, logs):
             found.tally.find(Status.CHANGED, offset, why)
@@ -302,7 +302,7 @@ def genesis_in(journal: PartitionCopy) -> bytes:
     return journal.records[0].value
 
 
-def _homeless(role: Role, homes: int, logs: LogCopy) -> list[Tally]:
+def _beyond_partitions(role: Role, homes: int, logs: LogCopy) -> list[Tally]:
     """Report journals of home partitions that the deployment does not have."""
     tallies = []
     for partition, part in logs.of_topic(role.journal):

@@ -74,13 +74,14 @@ class Statement:
         deployment: the name of the deployment.
         config_digest: 32 hexadecimal digits.
         sentence: the first line: what the guarantee means for one person.
-        odds: what an onlooker may come to believe about a person, as label and share, for the picture beside it.
+        odds: what an onlooker may come to believe about a person, as label and probability, for the picture beside it.
         verdict: one line: whether the deployment is private as stated, and at which price.
         marks: warnings, which come next.
-        warning: what must be known together with the figures of a whole life, or None; it is printed at the top, too.
+        warning: what a reader of the figures of a whole life must know, or None; it is printed at the top, too.
         sections: the sections in reading order.
         registry: the fields of a public registry, by name.
-        guarantee: the plain values of the guarantee, of the lift's, and of both together.
+        guarantee: the plain values of three guarantees: that of the releases, that of the lift, and that of both
+            together.
         accepted_losses: those of the running deployment in plain values; None if its logs were not read.
     """
 

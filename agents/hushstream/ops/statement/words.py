@@ -10,7 +10,7 @@ from hushstream.privacy.promises.promise import Promises
 from hushstream.privacy.promises.sentence import NOTHING, Prices, Subject, even_odds, price_text, weakness
 
 _CERTAIN = 16
-"""From this epsilon on the odds are beyond a million to one."""
+"""From this epsilon on, the odds that an onlooker may reach are above a million to one."""
 
 UNIT_SUBJECT = Subject("which of two it was", "whether it was there at all", "that it was there is public")
 
@@ -34,7 +34,7 @@ def verdict(promises: Promises) -> str:
 
 
 def told(prices: Prices, subject: Subject) -> str:
-    """Say both prices with their questions, the larger one first."""
+    """Say both prices with the questions that they answer, the larger one first."""
     which = f"{subject.which}, {price_text(prices.which)}"
     if prices.took_part is None:
         return f"{which}; {subject.public}"

@@ -1,8 +1,9 @@
 """Measure a decision: ``python deploy/clients/typescript/edge/bench.py FOLDER`` of the built package.
 
-A deployment of 83 cells and 25 items. In Chromium, a user who has learned from 20 interactions: `agent` is the decision
-alone, `device` with its state written behind in IndexedDB. In Python a driver with its state in a file, and what its
-import takes. Milliseconds; those named CPU count no time in which the machine did something else.
+The deployment has 83 cells and 25 items. In Chromium the user has learned from 20 interactions: `agent` measures the
+decision alone, `device` a decision of a device that writes its state to IndexedDB in the background. In Python it
+measures a driver with its state in a file, and the driver's import. All figures are milliseconds; those named CPU
+exclude time in which the machine did something else.
 """
 
 from __future__ import annotations

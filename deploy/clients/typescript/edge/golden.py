@@ -37,7 +37,7 @@ from hushstream.systems.p2b.server.warm_start import cold_start
 
 TARGET = Path(__file__).parent / "tests" / "golden.json"
 MARGIN = 1e-5
-"""Scores that differ by at most this are a tie up to rounding: either of the two arms is right."""
+"""Scores that differ by at most this may be a tie but for rounding: either of the two arms is right."""
 
 _TRACK = "private"
 _ARMS, _LEVELS = 6, 3

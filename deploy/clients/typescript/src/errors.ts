@@ -1,6 +1,6 @@
 import type { Problem, ProblemCode } from "./generated.js";
 
-/** What every error of this package is; an abort of the caller's own signal is passed on as it came. */
+/** The base of every error of this package; an abort by the caller's own signal is passed on unchanged. */
 export class HushstreamError extends Error {
   override name = "HushstreamError";
 }
@@ -11,7 +11,7 @@ export class ProblemError extends HushstreamError {
 
   /**
    * @param problem the document.
-   * @param retryAfterSeconds after how long the gateway takes the same request again; undefined where it would end alike.
+   * @param retryAfterSeconds how long to wait before the same request; undefined if it would be refused again.
    */
   constructor(
     readonly problem: Problem,
@@ -20,7 +20,7 @@ export class ProblemError extends HushstreamError {
     super(`${problem.code}: ${problem.detail}`);
   }
 
-  /** Stable, for programs: it never changes its meaning. */
+  /** The code, for programs; its meaning never changes. */
   get code(): ProblemCode {
     return this.problem.code;
   }
@@ -36,7 +36,7 @@ export class UnreachableError extends HushstreamError {
   override name = "UnreachableError";
 }
 
-/** What answered is no gateway, for instance a proxy in front of it. */
+/** Something that is not a gateway answered, for instance a proxy in front of it. */
 export class UnexpectedAnswerError extends HushstreamError {
   override name = "UnexpectedAnswerError";
 

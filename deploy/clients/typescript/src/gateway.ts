@@ -1,10 +1,10 @@
 import { ProblemError, UnexpectedAnswerError, UnreachableError, isProblem } from "./errors.js";
 
-/** Where a gateway is, and how long it is asked. */
+/** The address of a gateway, its credentials, and the limits of attempts. */
 export interface GatewayOptions {
-  /** Where it listens, for instance `http://127.0.0.1:8080`. */
+  /** The gateway's address, for instance `http://127.0.0.1:8080`. */
   url: string | URL;
-  /** What it knows the caller by; a function is asked before each attempt, so that a token may turn. */
+  /** The caller's token; a function is called before each attempt, so that it may give a newer token. */
   token?: string | (() => string | Promise<string>);
   /** How long a call may take with all its attempts; 10,000 by default. */
   timeoutMs?: number;
@@ -12,11 +12,11 @@ export interface GatewayOptions {
   attemptMs?: number;
   /** The most attempts after the first; 4 by default. */
   retries?: number;
-  /** In place of the platform's own `fetch`. */
+  /** Replaces the platform's own `fetch`. */
   fetch?: typeof globalThis.fetch;
 }
 
-/** Of one call. */
+/** Options of one call. */
 export interface CallOptions {
   /** Ends the call when it is aborted, with the signal's reason. */
   signal?: AbortSignal;
@@ -28,11 +28,11 @@ const BACKOFF_MS = 100;
 const LONGEST_BACKOFF_MS = 2_000;
 
 /**
- * Sends requests to a gateway, again where that is safe.
+ * Sends requests to a gateway, and repeats them where that is safe.
  *
- * An event id makes every call idempotent: a request that went unanswered is sent again as it was, and the log holds
- * it once. Again means: after a network error, an attempt that took too long, a proxy's 502, 503 or 504, and each
- * problem for which the gateway says `Retry-After`, not before that time.
+ * An event id makes every call idempotent: if a request got no answer, it is sent again unchanged, and the log holds it
+ * once. A request is repeated after a network error, after an attempt that took too long, after a proxy's 502, 503 or
+ * 504, and after each problem that has `Retry-After`, but not before that time.
  */
 export abstract class Gateway {
   readonly #base: URL;
@@ -79,7 +79,7 @@ export abstract class Gateway {
         failed = error;
       }
       const pause = Math.max(failed.waitMs, Math.random() * Math.min(LONGEST_BACKOFF_MS, BACKOFF_MS * 2 ** attempt));
-      // To begin an attempt that cannot end in time would only add to the load of a gateway that has too much.
+      // An attempt that cannot end in time would only add to the load of an overloaded gateway.
       if (attempt >= retries || Date.now() + pause >= deadline) throw failed.cause;
       await sleep(pause, options.signal);
     }
@@ -107,7 +107,7 @@ export abstract class Gateway {
         headers,
         signal: ends.signal,
         keepalive,
-        // A token goes to the gateway alone.
+        // No redirects: the token may go only to the gateway.
         redirect: "error",
         credentials: "omit",
         cache: "no-store",
@@ -134,7 +134,7 @@ export abstract class Gateway {
   }
 }
 
-/** An attempt that may be made again after a wait; its cause is what the caller is told where it is not. */
+/** An attempt that may be repeated after a wait; if it is not repeated, the caller gets its cause. */
 class Failed extends Error {
   constructor(
     override readonly cause: Error,

@@ -5,11 +5,11 @@ import { Gateway, type CallOptions } from "./gateway.js";
 /** The item to show. */
 export interface DecisionAnswered {
   event_id: string;
-  /** An item of `GET /v1/items`: its id where items have names, else its number, from 0. */
+  /** An item of `GET /v1/items`: its id if items have names, else its number, from 0. */
   item: number | string;
-  /** Probability with which it was chosen; null where nobody chose. */
+  /** Probability that the learner chose it; null if none chose. */
   propensity: number | null;
-  /** `model`; `baseline`: what everybody gets; `repeated`: this event had been decided; `no_learner`, `timeout`: the request's own baseline, as no learner answered; `shadow`: the request's own baseline, as the deployment is in the shadow and its answer is in the log alone. */
+  /** `model`; `baseline`: what everybody gets; `repeated`: this event had been decided; `no_learner`, `timeout`: the request's own baseline, as no learner answered; `shadow`: the request's own baseline, as the deployment is in shadow mode and its learner's answer is only in the log. */
   policy: "model" | "baseline" | "repeated" | "shadow" | "timeout" | "no_learner" | "refused";
   model_version: number;
   /** Whether the log holds this answer. Feedback on one with false is refused: `not-logged`. */
@@ -18,13 +18,13 @@ export interface DecisionAnswered {
 
 /** Which item to show a user. */
 export interface DecisionAsked {
-  /** Names this request, of this user alone; any new name. */
+  /** Names this request: a new name, unique over all users. */
   event_id: string;
-  /** The account, by a name that stays the same. */
+  /** The account: any name that stays the same. */
   user: string;
   context: number[] | Record<string, unknown>;
   items?: (number | string)[] | null;
-  /** What is shown when no learner answers, and to users of the hold-out. */
+  /** The item to show when no learner answers, and to users of the hold-out. */
   baseline?: number | string | null;
   /** The shared model that a new user starts from. */
   track?: string | null;
@@ -33,7 +33,7 @@ export interface DecisionAsked {
 /** The items to show, the first one first. */
 export interface RankAnswered {
   event_id: string;
-  /** One for each position, with the event that its feedback names: the request's own for the first one, then `ID#2`, `ID#3`. A propensity is the chance of the item given those before it. */
+  /** One for each position, with the event that its feedback must name: the request's own for the first one, then `ID#2`, `ID#3`. A propensity is the probability of the item given those before it. */
   ranked: DecisionAnswered[];
   /** Whether the log holds the answers of all positions. */
   logged: boolean;
@@ -41,48 +41,48 @@ export interface RankAnswered {
 
 /** Which items to show a user, in which order. */
 export interface RankAsked {
-  /** Names this request, of this user alone; any new name. */
+  /** Names this request: a new name, unique over all users. */
   event_id: string;
-  /** The account, by a name that stays the same. */
+  /** The account: any name that stays the same. */
   user: string;
   context: number[] | Record<string, unknown>;
-  /** How many to rank; as many come as there are items. */
+  /** How many to rank; fewer come if there are fewer items. */
   positions?: number;
   items?: (number | string)[] | null;
-  /** What is shown, in this order, from the first position on that no learner answers. */
+  /** The items to show, in this order, from the first position that no learner answers. */
   baseline?: (number | string)[] | null;
   /** The shared model that a new user starts from. */
   track?: string | null;
 }
 
-/** What came of an item that was on screen. */
+/** The reward of an item that was on screen. */
 export interface RewardTold {
-  /** Names this request, of this user alone; any new name. */
+  /** Names this request: a new name, unique over all users. */
   event_id: string;
-  /** Whose event it is; may be left out for events of this gateway. */
+  /** The user of the event; may be left out for events of this gateway. */
   user?: string | null;
-  /** What was on screen; by default the item that was decided. */
+  /** The item that was on screen; by default the decided one. */
   item?: number | string | null;
   reward: number;
 }
 
 /** An item was on screen. */
 export interface ShownTold {
-  /** Names this request, of this user alone; any new name. */
+  /** Names this request: a new name, unique over all users. */
   event_id: string;
-  /** Whose event it is; may be left out for events of this gateway. */
+  /** The user of the event; may be left out for events of this gateway. */
   user?: string | null;
-  /** What was on screen; by default the item that was decided. */
+  /** The item that was on screen; by default the decided one. */
   item?: number | string | null;
 }
 
-/** Feedback that is in the log. */
+/** The answer to feedback: it is in the log. */
 export interface Taken {
   /** Always true: the log holds it. */
   logged: boolean;
 }
 
-/** An error, as RFC 9457 has it. */
+/** An error in the form of RFC 9457. */
 export interface Problem {
   type: "urn:hushstream:problem:malformed-http" | "urn:hushstream:problem:malformed-json" | "urn:hushstream:problem:invalid-request" | "urn:hushstream:problem:bad-slot" | "urn:hushstream:problem:identifying-header" | "urn:hushstream:problem:unauthorized" | "urn:hushstream:problem:not-attested" | "urn:hushstream:problem:no-model" | "urn:hushstream:problem:not-found" | "urn:hushstream:problem:unknown-event" | "urn:hushstream:problem:method-not-allowed" | "urn:hushstream:problem:slow-request" | "urn:hushstream:problem:event-conflict" | "urn:hushstream:problem:feedback-conflict" | "urn:hushstream:problem:not-logged" | "urn:hushstream:problem:other-configuration" | "urn:hushstream:problem:body-too-large" | "urn:hushstream:problem:unsupported-media-type" | "urn:hushstream:problem:wrong-host" | "urn:hushstream:problem:stale-period" | "urn:hushstream:problem:bad-context" | "urn:hushstream:problem:baseline-missing" | "urn:hushstream:problem:unknown-item" | "urn:hushstream:problem:bad-item" | "urn:hushstream:problem:catalogue-full" | "urn:hushstream:problem:unknown-user" | "urn:hushstream:problem:unknown-track" | "urn:hushstream:problem:bad-reward" | "urn:hushstream:problem:bad-record" | "urn:hushstream:problem:bad-ratings" | "urn:hushstream:problem:refused-by-learner" | "urn:hushstream:problem:too-many-requests" | "urn:hushstream:problem:too-busy" | "urn:hushstream:problem:internal" | "urn:hushstream:problem:log-unavailable" | "urn:hushstream:problem:no-answer" | "urn:hushstream:problem:stopping";
   title: string;
@@ -104,18 +104,18 @@ export interface RatingsAnswered {
   logged: boolean;
 }
 
-/** What a user is expected to rate items. */
+/** The predicted ratings of items by a user. */
 export interface RatingsAsked {
-  /** Names this request, of this user alone; any new name. */
+  /** Names this request: a new name, unique over all users. */
   event_id: string;
-  /** The account, by a name that stays the same. */
+  /** The account: any name that stays the same. */
   user: string;
   items: number[];
 }
 
-/** What a user rated items; of several ratings of one item the last one stands. */
+/** Ratings of items by a user; of several ratings of one item the last one counts. */
 export interface RatingsTold {
-  /** The account, by a name that stays the same. */
+  /** The account: any name that stays the same. */
   user: string;
   items: number[];
   /** One for each item, on the scale. */
@@ -124,11 +124,11 @@ export interface RatingsTold {
 
 /** The true label of a record that was predicted. */
 export interface LabelTold {
-  /** Names this request, of this user alone; any new name. */
+  /** Names this request: a new name, unique over all users. */
   event_id: string;
   /** 1 or -1. */
   label: number;
-  /** May be left out for events of this gateway, with `node`. */
+  /** Like `node`, may be left out for events of this gateway. */
   user?: string | null;
   node?: number | null;
 }
@@ -136,7 +136,7 @@ export interface LabelTold {
 /** The label. */
 export interface PredictionAnswered {
   event_id: string;
-  /** 1 or -1; 0 where the record breaks a bound. */
+  /** 1 or -1; 0 if the record breaks a bound. */
   label: number;
   model_version: number;
   /** Always true: the log holds this answer. */
@@ -145,17 +145,17 @@ export interface PredictionAnswered {
 
 /** Which label a record has: its coordinates that are not 0. */
 export interface PredictionAsked {
-  /** Names this request, of this user alone; any new name. */
+  /** Names this request: a new name, unique over all users. */
   event_id: string;
-  /** The account, by a name that stays the same. */
+  /** The account: any name that stays the same. */
   user: string;
-  /** The holder of the record, from 0. */
+  /** The number of the node that holds the record, from 0. */
   node: number;
-  /** Each once. */
+  /** Each index once. */
   indices?: number[];
-  /** One for each index, with an L2 norm of at most 1 together. */
+  /** One for each index; their L2 norm is at most 1. */
   values?: number[];
-  /** In their place, where features are declared: values by name; what is absent or null is missing. */
+  /** Instead of `indices` and `values`, if features are declared: values by name; one that is absent or null is missing. */
   record?: Record<string, unknown> | null;
 }
 
@@ -164,12 +164,12 @@ export type ProblemCode = Problem["code"];
 
 /** hushstream: Decisions: which item to show a user */
 export class DecisionClient extends Gateway {
-  /** Which item to show. The same request under one event id gets the same answer. Where no learner answers, `baseline` comes at once. */
+  /** Which item to show. The same request under one event id gets the same answer. If no learner answers, `baseline` comes at once. */
   decide(asked: DecisionAsked, options?: CallOptions): Promise<DecisionAnswered> {
     return this.post("/v1/decide", asked, options);
   }
 
-  /** Which item to show, of many at once. Each request is answered on its own: by its answer, or by a problem with its code. */
+  /** Which item to show: many requests at once. Each request gets its own answer, or a problem with a code. */
   decideBatch(requests: readonly DecisionAsked[], options?: CallOptions): Promise<(DecisionAnswered | Problem)[]> {
     return this.postBatch("/v1/decide/batch", requests, options);
   }
@@ -179,39 +179,39 @@ export class DecisionClient extends Gateway {
     return this.post("/v1/rank", asked, options);
   }
 
-  /** Which items to show, in which order, of many at once. Each request is answered on its own: by its answer, or by a problem with its code. */
+  /** Which items to show, in which order: many requests at once. Each request gets its own answer, or a problem with a code. */
   rankBatch(requests: readonly RankAsked[], options?: CallOptions): Promise<(RankAnswered | Problem)[]> {
     return this.postBatch("/v1/rank/batch", requests, options);
   }
 
-  /** The item was on screen. Only what was shown teaches anything: without a reward it counts as 0. */
+  /** The item was on screen. The learner learns only from items that were shown; without a reward, an item counts as 0. */
   shown(asked: ShownTold, options?: CallOptions): Promise<Taken> {
     return this.post("/v1/shown", asked, options);
   }
 
-  /** The item was on screen, of many at once. Each request is answered on its own: by its answer, or by a problem with its code. */
+  /** The item was on screen: many requests at once. Each request gets its own answer, or a problem with a code. */
   shownBatch(requests: readonly ShownTold[], options?: CallOptions): Promise<(Taken | Problem)[]> {
     return this.postBatch("/v1/shown/batch", requests, options);
   }
 
-  /** What came of it. The first reward of an event counts; the same again changes nothing. */
+  /** The reward of the item. The first reward of an event counts; an equal one after it changes nothing. */
   reward(asked: RewardTold, options?: CallOptions): Promise<Taken> {
     return this.post("/v1/reward", asked, options);
   }
 
-  /** What came of it, of many at once. Each request is answered on its own: by its answer, or by a problem with its code. */
+  /** The reward of the item: many requests at once. Each request gets its own answer, or a problem with a code. */
   rewardBatch(requests: readonly RewardTold[], options?: CallOptions): Promise<(Taken | Problem)[]> {
     return this.postBatch("/v1/reward/batch", requests, options);
   }
 
-  /** What may be asked for */
+  /** The items that requests may name */
   items(options?: CallOptions): Promise<{
     items: Record<string, unknown>[];
   }> {
     return this.read("/v1/items", options);
   }
 
-  /** What this deployment takes */
+  /** What this deployment accepts */
   schema(options?: CallOptions): Promise<Record<string, unknown>> {
     return this.read("/v1/schema", options);
   }
@@ -219,34 +219,34 @@ export class DecisionClient extends Gateway {
 
 /** hushstream: Ratings: what a user will rate items */
 export class RatingClient extends Gateway {
-  /** What a user rated items. From then on the user takes part in every round. The same ratings again change nothing. */
+  /** Ratings of items by a user. From then on the user takes part in every round. Equal ratings after them change nothing. */
   rate(asked: RatingsTold, options?: CallOptions): Promise<Taken> {
     return this.post("/v1/rate", asked, options);
   }
 
-  /** What a user rated items, of many at once. Each request is answered on its own: by its answer, or by a problem with its code. */
+  /** Ratings of items by a user: many requests at once. Each request gets its own answer, or a problem with a code. */
   rateBatch(requests: readonly RatingsTold[], options?: CallOptions): Promise<(Taken | Problem)[]> {
     return this.postBatch("/v1/rate/batch", requests, options);
   }
 
-  /** What a user is expected to rate items. The same request under the same event id gets the same answer. */
+  /** Predicted ratings of items by a user. The same request under the same event id gets the same answer. */
   predict(asked: RatingsAsked, options?: CallOptions): Promise<RatingsAnswered> {
     return this.post("/v1/predict", asked, options);
   }
 
-  /** What a user is expected to rate items, of many at once. Each request is answered on its own: by its answer, or by a problem with its code. */
+  /** Predicted ratings of items by a user: many requests at once. Each request gets its own answer, or a problem with a code. */
   predictBatch(requests: readonly RatingsAsked[], options?: CallOptions): Promise<(RatingsAnswered | Problem)[]> {
     return this.postBatch("/v1/predict/batch", requests, options);
   }
 
-  /** What may be asked for */
+  /** The items that requests may name */
   items(options?: CallOptions): Promise<{
     items: Record<string, unknown>[];
   }> {
     return this.read("/v1/items", options);
   }
 
-  /** What this deployment takes */
+  /** What this deployment accepts */
   schema(options?: CallOptions): Promise<Record<string, unknown>> {
     return this.read("/v1/schema", options);
   }
@@ -259,29 +259,29 @@ export class RecordClient extends Gateway {
     return this.post("/v1/predict", asked, options);
   }
 
-  /** Which label a record has, of many at once. Each request is answered on its own: by its answer, or by a problem with its code. */
+  /** Which label a record has: many requests at once. Each request gets its own answer, or a problem with a code. */
   predictBatch(requests: readonly PredictionAsked[], options?: CallOptions): Promise<(PredictionAnswered | Problem)[]> {
     return this.postBatch("/v1/predict/batch", requests, options);
   }
 
-  /** The true label. The first label of an event counts; the same again changes nothing. */
+  /** The true label. The first label of an event counts; an equal one after it changes nothing. */
   label(asked: LabelTold, options?: CallOptions): Promise<Taken> {
     return this.post("/v1/label", asked, options);
   }
 
-  /** The true label, of many at once. Each request is answered on its own: by its answer, or by a problem with its code. */
+  /** The true label: many requests at once. Each request gets its own answer, or a problem with a code. */
   labelBatch(requests: readonly LabelTold[], options?: CallOptions): Promise<(Taken | Problem)[]> {
     return this.postBatch("/v1/label/batch", requests, options);
   }
 
-  /** What may be asked for */
+  /** The items that requests may name */
   items(options?: CallOptions): Promise<{
     items: Record<string, unknown>[];
   }> {
     return this.read("/v1/items", options);
   }
 
-  /** What this deployment takes */
+  /** What this deployment accepts */
   schema(options?: CallOptions): Promise<Record<string, unknown>> {
     return this.read("/v1/schema", options);
   }

@@ -52,7 +52,7 @@ from hushstream.privacy.mechanisms.noise import Parameter
 from hushstream.privacy.promises.promise import Deployment, Guarantee
 
 _FINE_BITS = 30
-"""The fine lattice has about 2^30 units to the sensitivity: at T = 2^30 and d = 2,500 roundings cost 0.2 % of it."""
+"""The sensitivity has about 2^30 units of the fine lattice: at T = 2^30 and d = 2,500 roundings add 0.2 % to it."""
 
 NOT_WHOLE = (
     "its matrix is not integer: safety of floats is not promised where its weights are used in floats; here they act"
@@ -87,7 +87,7 @@ class BufferedToeplitz(Plan):
 
     @property
     def levels(self) -> int:
-        """No tree."""
+        """1, because there is no tree."""
         return 1
 
     @property
@@ -124,7 +124,7 @@ class BufferedToeplitz(Plan):
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """With the shape and the arithmetic."""
+        """See `Plan.parameters`; it adds the shape and the arithmetic."""
         return {
             **Plan.parameters.__get__(self),
             "shape_horizon": self.shape.horizon,
@@ -175,7 +175,7 @@ class BltCounter(DrawingCounter):
     """Keeps the history, the buffers and the running sum of the noise, which are as secret as the noise itself."""
 
     def __init__(self, plan: BufferedToeplitz, nodes: NodeSource) -> None:
-        """Before the first leaf."""
+        """Begin before the first leaf."""
         super().__init__(plan, nodes)
         self._fine = plan.fine_bits
         self._factors, self._shifts = _columns(plan.shape.dyadic)
@@ -195,7 +195,10 @@ class BltCounter(DrawingCounter):
         self._total += correlated
 
     def _products(self) -> NDArray[np.int64]:
-        """Buffers by their weights and by their gaps, held from `feedback` to `push` alone: twice the buffers."""
+        """The buffers times their weights, and times their gaps.
+
+        They are kept only from `feedback` to `push`, because they take twice the memory of the buffers.
+        """
         if self._scaled is None:
             self._scaled = _scaled(self._buffers, self._factors, self._shifts)
         return self._scaled
@@ -228,7 +231,7 @@ class BltCounter(DrawingCounter):
 
     def _noise_run(self, leaves: NDArray[np.int64], origin: bytes) -> NDArray[np.int64]:
         totals = np.empty_like(leaves)
-        drawn = self.nodes.draw_over(*self._wanted(leaves, self._took(leaves, origin)))
+        drawn = self.nodes.draw_over(*self._wanted(leaves, self._next_histories(leaves, origin)))
         for row, fresh in enumerate(drawn):
             self.push(fresh - self.feedback())
             totals[row] = self._total

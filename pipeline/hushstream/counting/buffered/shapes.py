@@ -67,7 +67,7 @@ class BltShape:
         """
         weights = np.array([float(weight) for weight, _ in self.pairs])
         gaps = np.array([float(gap) for _, gap in self.pairs])
-        # Eigenvalues of the complement, so that those near 1 keep their distance from it.
+        # The eigenvalues of the complement are computed, so that the distances of those near 1 from 1 are precise.
         distances = np.linalg.eigvals(np.diag(gaps) + np.outer(np.ones_like(weights), weights))
         if np.abs(np.imag(distances)).max() > 0:
             raise BadPlan("BLT shape: expected real poles of the inverse, got complex ones")

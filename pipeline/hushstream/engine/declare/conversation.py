@@ -23,13 +23,13 @@ class Conversation(NamedTuple):
     answers: str | None
 
     def of(self, party: str) -> Conversation:
-        """The same for the topics of a party."""
+        """The conversation of a party, with the party's own topics."""
         feedback = tuple(of_party(name, party) for name in self.feedback)
         return Conversation(of_party(self.requests, party), feedback, self.answers and of_party(self.answers, party))
 
 
 DECISIONS = Conversation("contexts", ("clicks",), "decisions")
-"""Of every system that decides for its users."""
+"""The conversation of every system that decides for its users."""
 
 
 def conversation_of(system: System, party: str = "") -> Conversation:

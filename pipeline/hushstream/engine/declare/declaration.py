@@ -134,8 +134,8 @@ class System:
         outside: of a role without workers, the topics and rights that somebody else needs under its name.
         devices: topics and rights that are needed to hand in slots from users' devices. Nobody has these rights unless
             an operator names them for it.
-        desk: makes what a gateway for users' devices needs of it, which writes records in a schema generation; None if
-            no gateway serves devices.
+        desk: makes the `Desk` that a gateway for users' devices needs, for the schema generation in which it writes
+            records; None if no gateway serves devices.
     """
 
     core: Any
@@ -156,7 +156,7 @@ class System:
     desk: Callable[[int], Desk] | None = None
 
     def __post_init__(self) -> None:
-        """Add the topics of states, and refuse a declaration that does not hold together."""
+        """Add the topics of states, and refuse a declaration that contradicts itself."""
         object.__setattr__(self, "topics", _with_states(self.topics, self.roles))
         counted = [(f"topic {topic.name}", topic.count) for topic in self.topics]
         counted += [(f"role {role.name}", role.homes) for role in self.roles]
@@ -182,7 +182,7 @@ class System:
 
     @property
     def digest(self) -> bytes:
-        """16 bytes that stand for the configuration and what was prepared."""
+        """Digest of the configuration and the prepared artefacts (16 bytes)."""
         return self._known.digest
 
     @property
@@ -197,12 +197,12 @@ class System:
 
     @property
     def budgets(self) -> tuple[BudgetFacts, ...]:
-        """What may be spent, and how much of what is planned fits; one for each thing that is released."""
+        """The budgets: what may be spent, and how much of the plan fits; one for each kind of release."""
         return self._known.budgets
 
     @property
     def ledgers(self) -> Mapping[str, SpendingTerms]:
-        """What the releases cost that are entered on each ledger topic, and out of which limit."""
+        """Prices and limits of the releases that are entered on each ledger topic."""
         return self._known.ledgers
 
     @property
@@ -216,7 +216,7 @@ class System:
 
     @property
     def role_names(self) -> tuple[str, ...]:
-        """In the order in which data flows."""
+        """The names of the roles, in the order in which data flows."""
         return tuple(role.name for role in self.roles)
 
     @property
@@ -277,7 +277,7 @@ class PlanView:
 
 
 EVERYBODY = ""
-"""Stands for the party of items that all parties share."""
+"""Key, in place of a party, for items that all parties share."""
 
 Catalogues: TypeAlias = "Mapping[str, Catalogue]"
 """Names of items by party, or `EVERYBODY`."""
@@ -380,7 +380,7 @@ class Kind:
     language: Language = field(init=False)
 
     def __post_init__(self) -> None:
-        """Add the topics of states, and refuse a declaration that does not hold together."""
+        """Add the topics of states, and refuse a declaration that contradicts itself."""
         object.__setattr__(self, "language", Language(self.config, self.keys))
         object.__setattr__(self, "topics", _with_states(self.topics, self.roles))
         names = [topic.name for topic in self.topics]
@@ -471,7 +471,7 @@ def topic_of(system: System, name: str) -> Topic:
     return _named(system.topics, name, f"topic of deployment {system.config.deployment}")
 
 
-def asked_partitions(system: System) -> int:
+def request_partitions(system: System) -> int:
     """Number of partitions of the topics that applications write, over which users are distributed.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a system declares for a gateway for users' devices: where slots go, in which record, and what devices take."""
+"""What a system declares for a gateway for users' devices: topic and record of slots, and the models for devices."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import Any, Protocol
 
 
 class Served(Protocol):
-    """A signed model as devices fetch it."""
+    """A signed model in the form that devices fetch."""
 
     @property
     def tag(self) -> str:
-        """The entity tag, which follows from the bytes."""
+        """The entity tag, a digest of the bytes."""
 
     def as_bytes(self) -> bytes:
-        """As it travels."""
+        """The body of the answer."""
 
 
 class Desk(Protocol):
-    """One deployment, as its gateway for devices knows it.
+    """What a gateway for devices needs of its deployment.
 
     Attributes:
-        topic, partitions: where slots go.
-        digest: of the deployment.
-        body_bytes: of every slot.
-        agreement: what devices agree to.
-        opening: a record that has to lie in the topic before a slot does; None for none.
+        topic, partitions: topic of slots, and its number of partitions.
+        digest: digest of the deployment.
+        body_bytes: size of every slot's body.
+        agreement: the agreement for devices.
+        opening: a record that must be in the topic before any slot; None if no such record is needed.
     """
 
     topic: str
@@ -39,10 +39,10 @@ class Desk(Protocol):
         """Whether a slot comes too late, or too early, to count."""
 
     def record(self, fields: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-        """The record that a slot becomes: its name and fields."""
+        """The record of a slot: name of its schema, and its fields."""
 
     def follow(self, fields: Mapping[str, Any]) -> Served:
-        """Take note of the model in a record of `statements`, which may be anybody's.
+        """Take the model in a record of `statements`, if the deployment has signed it: anybody may have written it.
 
         Raises:
             BadModel: the aggregator of this deployment has not signed it.

@@ -11,14 +11,14 @@ from hushstream.schemas.topics import CLIENT, OPERATOR, Topic, of_party
 
 def writes_of(role: Role, system: System) -> tuple[str, ...]:
     """The topics that a role writes in a deployment, without its journal."""
-    there = {topic.name for topic in system.topics}
-    return tuple(name for name in role.writes if name in there)
+    existing = {topic.name for topic in system.topics}
+    return tuple(name for name in role.writes if name in existing)
 
 
 def inputs_of(role: Role, system: System) -> tuple[str, ...]:
     """The inputs that a role has in a deployment."""
-    there = {topic.name for topic in system.topics}
-    return tuple(name for name in role.inputs if name in there)
+    existing = {topic.name for topic in system.topics}
+    return tuple(name for name in role.inputs if name in existing)
 
 
 def writers(topic: Topic, roles: Iterable[Role]) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ def require_private(promises: Promises, where: str) -> None:
             )
 
 
-def require_person_told(config: DeploymentValues, promises: Promises, where: str) -> None:
+def require_person_promised(config: DeploymentValues, promises: Promises, where: str) -> None:
     """Refuse a deployment without a promise to a whole person, unless its configuration states this.
 
     A supposed number of units per person, such as pdap's ``units_per_person``, is no promise to a person, because

@@ -153,7 +153,7 @@ class Plan:
     notes: Sequence[str] = ()
     more: Sequence[str] = ()
 
-    def told(
+    def with_verdict(
         self, beats: bool | None, verdict: str, notes: Sequence[str], facts: Mapping[str, Any], assumed: Sequence[str]
     ) -> Plan:
         """The same plan with the verdict of a simulation."""

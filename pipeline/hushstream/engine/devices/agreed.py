@@ -1,4 +1,4 @@
-"""What devices agree to in any system: keys that they trust, what is promised, and which models they take."""
+"""What devices agree to in any system: the keys that they trust, the privacy promise, and the models they accept."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ StatementT = TypeVar("StatementT", bound=Statement)
 
 
 class Price(NamedTuple):
-    """What a user's whole life costs them, as the agreement states it; see `Agreement.promise`.
+    """The price of all slots in a user's life, as the agreement states it; see `Agreed.promise`.
 
     Attributes:
-        epsilon_micro, delta_units: whether they took part.
-        exchange_epsilon_micro, exchange_delta_units: which of two things they did.
-        lifetime_slots: slots in their life.
+        epsilon_micro, delta_units: price for the question whether the user took part.
+        exchange_epsilon_micro, exchange_delta_units: price for the question which of two things the user did.
+        lifetime_slots: number of slots in the user's life.
     """
 
     epsilon_micro: int
@@ -34,10 +34,10 @@ class Price(NamedTuple):
     lifetime_slots: int
 
     def require_no_weaker_than(self, other: Price) -> None:
-        """Refuse a promise of which any figure is larger than before.
+        """Refuse this price if any of its figures is larger than in the ``other`` one.
 
         Raises:
-            WeakerAgreement: one is.
+            WeakerAgreement: a figure is larger.
         """
         for name, mine, theirs in zip(self._fields, self, other, strict=True):
             if mine > theirs:
@@ -46,15 +46,15 @@ class Price(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreed(ABC, Generic[StatementT]):
-    """What every system's agreement has.
+    """The agreement of a device with a deployment: the part that all systems share.
 
     Attributes:
-        deployment: its name.
-        configuration: 16 bytes.
-        sealing, signing: the first keys, as chains of one.
-        promise: the price of a user's life.
+        deployment: name of the deployment.
+        configuration: digest of its configuration, 16 bytes.
+        sealing, signing: the first sealing key and the first signing key, as key chains of length one.
+        promise: the price of all slots in a user's life.
         text: the promise in words.
-        delay_ms: up to how long a slot waits beside what it waits for in any case.
+        delay_ms: upper end of the random delay that a device adds before it sends a slot.
     """
 
     deployment: str
@@ -66,14 +66,14 @@ class Agreed(ABC, Generic[StatementT]):
     delay_ms: int
 
     def require_keys(self, model: ModelBody, signing: SigningKeys, sealing: Recipients) -> None:
-        """Refuse keys that do not follow from those that a device knows.
+        """Refuse a model whose key chains do not continue those that a device knows.
 
         Args:
-            model: as it came; its chains are vouched for within.
-            signing, sealing: the longest chains that the device has seen; at first the agreement's.
+            model: the model as it was received; the signatures within its key chains have been checked.
+            signing, sealing: the longest key chains that the device has seen; at first those of the agreement.
 
         Raises:
-            BadModel: one that was known is another, or gone.
+            BadModel: a known key was replaced or is missing.
         """
         for found, known in ((model.signing.keys, signing.keys), (model.sealing.keys, sealing.keys)):
             if tuple(found[: len(known)]) != tuple(known):
@@ -81,26 +81,26 @@ class Agreed(ABC, Generic[StatementT]):
 
     @abstractmethod
     def stated(self, model: ModelBody, now_ms: int, seen: StatementT | None) -> StatementT:
-        """What a model states, if a device may take it; its content is checked by whoever goes on with it.
+        """Read a model's statement, and check that a device may accept the model. The caller checks the content.
 
         Raises:
-            BadModel: see `require_stated`; or it is not of what this system agreed to.
+            BadModel: see `require_stated`; or the statement does not fit this system's agreement.
         """
 
     def require_stated(
         self, model: ModelBody, statement: StatementT, now_ms: int, seen: StatementT | None
     ) -> StatementT:
-        """What a model states, if a device may take it; what is of one system alone is for that to check.
+        """Return a statement if a device may accept its model. Each system checks further fields of its own.
 
         Args:
-            model: whose keys were checked.
-            statement: as read.
-            now_ms: the device's clock.
-            seen: the statement of the newest version that the device has seen.
+            model: the model; its keys have been checked.
+            statement: its statement, decoded.
+            now_ms: time of the device's clock.
+            seen: statement of the newest version that the device has seen.
 
         Raises:
-            OlderModel: it is older than ``seen``, or has expired.
-            BadModel: it is not signed, or not what was agreed to.
+            OlderModel: the model is older than ``seen``, or has expired.
+            BadModel: the statement is not signed, or does not fit the agreement.
         """
         model.signing.verify(statement.version, model.signing_key, model.signature, model.statement)
         if (statement.deployment, statement.configuration) != (self.deployment, self.configuration.hex()):
@@ -119,13 +119,13 @@ class Agreed(ABC, Generic[StatementT]):
 
 
 def configuration_of(canonical: bytes, prepared: bytes) -> bytes:
-    """The digest of settings in their canonical form and of what was prepared; as `config_digest` makes it."""
-    said = len(canonical).to_bytes(8, "little") + canonical + prepared
-    return hashlib.blake2b(said, digest_size=16, person=b"hush-config").digest()
+    """The digest of a configuration's canonical form and of the prepared artefacts, as `config_digest` computes it."""
+    content = len(canonical).to_bytes(8, "little") + canonical + prepared
+    return hashlib.blake2b(content, digest_size=16, person=b"hush-config").digest()
 
 
 def keys_of(values: Mapping[str, Any]) -> tuple[Recipients, SigningKeys]:
-    """The first keys of an agreement, as chains of one."""
+    """The first keys of an agreement, as key chains of length one."""
     public, vouch = (bytes.fromhex(values["sealing"][name]) for name in ("public_key", "vouch_key"))
     return Recipients((Recipient(public, vouch),)), SigningKeys((SigningKey(bytes.fromhex(values["signing_key"])),))
 
@@ -142,7 +142,7 @@ def price_of(promise: Mapping[str, Any], lifetime_slots: int) -> Price:
 
 
 def whole_units(text: str) -> int:
-    """A number of units as decimal digits; raises `BadModel` for anything else."""
+    """Read a number of units from decimal digits; raises `BadModel` for anything else."""
     if not (isinstance(text, str) and text.isascii() and text.isdigit() and len(text) <= 40):
         raise BadModel("expected a whole number as decimal digits, got something else")
     return int(text)

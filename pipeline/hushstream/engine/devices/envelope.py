@@ -1,7 +1,7 @@
-"""A model as it travels to devices: a statement of it, its signature, the deployment's keys, and the content.
+"""The format in which devices get a model: a statement about it, its signature, the deployment's keys, and the content.
 
-The same bytes go to everybody. Whoever serves them holds no key that signs, and can keep a version back for as long as
-the one before it has not expired; a device that has seen a version takes no older one.
+All devices get the same bytes. The server of these bytes has no signing key. It can withhold a version only until the
+version before has expired, and a device that has seen a version accepts no older one.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ _LENGTH = struct.Struct("<I")
 _SIGNING = struct.Struct(f"<{PUBLIC_BYTES}sQ{SIGNATURE_BYTES}s")
 _SEALING = struct.Struct(f"<{PUBLIC_KEY_BYTES}s{VOUCH_KEY_BYTES}sq{SIGNATURE_BYTES}s")
 _UNSIGNED = bytes(SIGNATURE_BYTES)
-"""In place of the signature of the first key of a kind, which the agreement vouches for."""
+"""Value in place of the signature on the first key of a chain: no key signs it, because the agreement names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """What the aggregator states of one version, in any system; each has more to state, in a class of its own.
+    """The aggregator's signed statement about one version of a model. Each system derives a class with more fields.
 
     Attributes:
-        deployment: its name.
-        configuration: the digest that devices have agreed to, in hexadecimal.
+        deployment: name of the deployment.
+        configuration: digest of the configuration that devices have agreed to, in hexadecimal.
         version: 1, 2, ...
-        issued_ms, expires_ms: log time, and when no device begins with it any more.
-        epsilon_micro: what a slot under it costs, in millionths.
-        delta_units: in units of 2^-80, as a decimal number.
-        private_as_stated: false where its release was weaker than the guarantee, as under a seeded key.
-        content_sha256, content_bytes: of the content.
-        format: of the statement.
+        issued_ms, expires_ms: log time at which it was made, and the time from which no device begins with it.
+        epsilon_micro: epsilon that a slot under this version costs, in millionths.
+        delta_units: delta of that price in units of 2^-80, as decimal digits.
+        private_as_stated: False if its release was weaker than the guarantee, for instance under a seeded key.
+        content_sha256, content_bytes: digest and size of the content.
+        format: format of the statement.
     """
 
     deployment: str
@@ -59,15 +59,15 @@ class Statement:
     format: int = FORMAT
 
     def as_bytes(self) -> bytes:
-        """As it is signed."""
+        """The statement as the bytes that are signed."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
 
     @classmethod
     def read(cls, content: bytes) -> Self:
-        """A statement as it was signed.
+        """Decode a statement from the bytes that were signed.
 
         Raises:
-            BadModel: it is none of this format.
+            BadModel: it is no statement of this format.
         """
         try:
             values = json.loads(content)
@@ -82,23 +82,23 @@ class Statement:
 
     @classmethod
     def signed_in(cls, fields: Mapping[str, Any], keys: SigningKeys, digest: bytes) -> Self:
-        """What the fields of a `STATEMENT_RECORD` state, where the aggregator of a deployment has signed it.
+        """Decode the statement in a `STATEMENT_RECORD`, if the aggregator of the deployment has signed it.
 
         Raises:
-            BadModel: it has not, or of another deployment or version.
+            BadModel: it is not signed, or it is about another deployment or version.
         """
         keys.verify(fields["version"], fields["signing_key"], fields["signature"], fields["statement"])
         stated = cls.read(fields["statement"])
-        # A signed statement under another number would keep all that are between from being read.
+        # A signed statement under a higher version number would make readers skip all versions in between.
         if (stated.configuration, stated.version) != (digest.hex(), fields["version"]):
             raise BadModel("model: expected a statement of this deployment and version, got another")
         return stated
 
     def require_content(self, content: bytes, wanted: int) -> None:
-        """Refuse a content of another length, or another one than was stated.
+        """Refuse a content that has not ``wanted`` bytes, or not the stated digest.
 
         Raises:
-            BadModel: it is such a one.
+            BadModel: the length or the digest differs.
         """
         if len(content) != wanted or self.content_bytes != wanted:
             raise BadModel(f"model: expected arrays of {wanted} bytes, got {len(content)}")
@@ -106,7 +106,7 @@ class Statement:
             raise BadModel("model: expected the arrays that were stated, got others")
 
     def signed(self, signer: Signer, digest: bytes, content: bytes) -> dict[str, Any]:
-        """The fields of `STATEMENT_RECORD`; ``digest`` is the deployment's."""
+        """Sign the statement; returns the fields of `STATEMENT_RECORD`. ``digest`` is that of the deployment."""
         statement = self.as_bytes()
         number, signature = signer.sign(self.version, statement)
         named = {"config_digest": digest, "version": self.version, "signing_key": number}
@@ -114,7 +114,7 @@ class Statement:
 
 
 class Keyed(Protocol):
-    """A deployment with keys that devices go by; without devices it has none."""
+    """A deployment with the public keys that devices use; both are None if no devices take part."""
 
     @property
     def sealing(self) -> Recipients | None: ...
@@ -123,13 +123,13 @@ class Keyed(Protocol):
 
 
 class ModelBody(NamedTuple):
-    """What `GET /v1/model` answers with.
+    """The body of the answer to `GET /v1/model`.
 
     Attributes:
-        statement: as it was signed.
-        signing_key: which of the signing keys has.
+        statement: the bytes that were signed.
+        signing_key: index of the key that signed them, in ``signing``.
         signature: 64 bytes.
-        signing, sealing: the deployment's keys.
+        signing, sealing: key chains of the deployment.
         content: means, then variances, each (K, P) little-endian float64.
     """
 
@@ -142,7 +142,7 @@ class ModelBody(NamedTuple):
 
     @classmethod
     def of(cls, fields: Mapping[str, Any], system: Keyed) -> Self:
-        """What a `STATEMENT_RECORD` is served as, by a deployment that devices take part in."""
+        """Make the body from the fields of a `STATEMENT_RECORD`; devices take part in the deployment."""
         assert system.signing is not None
         assert system.sealing is not None
         signed = fields["statement"], fields["signing_key"], fields["signature"]
@@ -150,7 +150,7 @@ class ModelBody(NamedTuple):
 
     @property
     def head(self) -> bytes:
-        """All before the content."""
+        """The bytes before the content."""
         signing = [
             _SIGNING.pack(one.public_key, one.from_version, one.vouched or _UNSIGNED) for one in self.signing.keys
         ]
@@ -174,19 +174,19 @@ class ModelBody(NamedTuple):
 
     @property
     def tag(self) -> str:
-        """The entity tag, which follows from what is served: one of the server's choice would be an id."""
+        """The entity tag, a digest of what is served. A tag that the server chose could identify a device."""
         return f'"{hashlib.sha256(self.head).hexdigest()[:32]}"'
 
     def as_bytes(self) -> bytes:
-        """As it travels."""
+        """The whole body as bytes."""
         return self.head + self.content
 
 
 def read_model(body: bytes) -> ModelBody:
-    """A body as it travels; whether it may be taken is for the agreement to say.
+    """Decode the body of an answer. The agreement decides whether the device may accept the model.
 
     Raises:
-        BadModel: it has other lengths than it says, or keys that do not follow from the first.
+        BadModel: its lengths are wrong, or a key in it is not signed by the key before.
     """
     reader = _Reader(body)
     if reader.take(len(MAGIC)) != MAGIC:
@@ -212,16 +212,16 @@ def read_model(body: bytes) -> ModelBody:
 
 
 class _Reader:
-    """Takes bytes one after the other."""
+    """A cursor over bytes."""
 
     def __init__(self, content: bytes) -> None:
         self._content, self._at = content, 0
 
     def take(self, size: int) -> bytes:
-        """The next so many.
+        """Return the next ``size`` bytes, and advance.
 
         Raises:
-            BadModel: there are fewer.
+            BadModel: fewer bytes are left.
         """
         found = self._content[self._at : self._at + size]
         if len(found) != size:
@@ -230,7 +230,7 @@ class _Reader:
         return found
 
     def entries(self, layout: struct.Struct) -> list[tuple[Any, ...]]:
-        """As many of a layout as the next byte says."""
+        """Read entries of a layout; the next byte says how many there are."""
         return [layout.unpack(self.take(layout.size)) for _ in range(self.take(1)[0])]
 
     def rest(self) -> bytes:

@@ -1,4 +1,4 @@
-"""What a device refuses, and what whoever talks with one does."""
+"""Errors of devices, and of those who exchange data with devices."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from hushstream.schemas.errors import HushstreamError
 
 
 class DeviceError(HushstreamError):
-    """Something that a device cannot go by; says what was expected and what came, never a payload."""
+    """A device cannot use what it got. The message says what was expected and what came, never a payload."""
 
 
 class BadAgreement(DeviceError):
-    """An agreement that does not hold together."""
+    """An agreement that contradicts itself or the deployment."""
 
 
 class WeakerAgreement(DeviceError):
@@ -18,7 +18,7 @@ class WeakerAgreement(DeviceError):
 
 
 class BadModel(DeviceError):
-    """A model that a device must not take: forged, damaged, of another deployment, or weaker than agreed."""
+    """A model that a device must not accept: forged, damaged, of another deployment, or less private than agreed."""
 
 
 class OlderModel(BadModel):
@@ -30,4 +30,4 @@ class BadSeal(DeviceError):
 
 
 class BadBody(DeviceError):
-    """Bytes that are no slot as it travels; the message never repeats them."""
+    """Bytes that are no body of a slot; the message never repeats them."""

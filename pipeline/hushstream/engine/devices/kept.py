@@ -1,4 +1,4 @@
-"""What every device keeps, and how: its state as JSON, slots that may leave, and the coin that delays them."""
+"""What all devices share: the packed state as JSON, outgoing slots, and the random delay of slots."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ import numpy as np
 from hushstream.engine.devices.errors import DeviceError
 
 Drawn = Callable[[int], bytes]
-"""So many random bytes, as `secrets.token_bytes` gives them."""
+"""Returns a number of random bytes, as `secrets.token_bytes` does."""
 
 
 class Outgoing(NamedTuple):
-    """A slot that may leave: its id, and the body that is sent, the same each time."""
+    """A slot that is ready to be sent: its id, and its body. Every attempt sends the same body."""
 
     report_id: bytes
     body: bytes
 
 
 def delay_ms(most: int, draw: Drawn) -> int:
-    """Uniform below the agreement's delay: 64 random bits reduced, so its bias is under delay * 2^-64."""
+    """Draw a uniform delay below ``most``: 64 random bits modulo ``most``, so its bias is under most * 2^-64."""
     return int.from_bytes(draw(8), "little") % most if most else 0
 
 
 def packed(state: Mapping[str, Any]) -> bytes:
-    """A state as bytes."""
+    """Pack a state as bytes."""
     return json.dumps(_plain(state), separators=(",", ":")).encode()
 
 
 def unpacked(dumped: bytes, form: int) -> dict[str, Any]:
-    """What `packed` wrote of a state with this format.
+    """Read a state that `packed` wrote, with this format number.
 
     Raises:
-        DeviceError: not such bytes.
+        DeviceError: the bytes are no such state.
     """
     try:
-        said = _bytes(json.loads(dumped))
-        found = said["format"]
+        values = _bytes(json.loads(dumped))
+        found = values["format"]
     except (KeyError, TypeError, ValueError) as error:
         raise DeviceError(f"state: expected what a device wrote, got {type(error).__name__}") from None
     if found != form:
         raise DeviceError(f"state: expected format {form}, got another")
-    state: dict[str, Any] = said
+    state: dict[str, Any] = values
     return state
 
 

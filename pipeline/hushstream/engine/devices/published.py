@@ -1,4 +1,4 @@
-"""The public keys that devices go by, as a deployment publishes them: who opens slots, and who signs models."""
+"""The public keys that a deployment publishes for devices: sealing keys for slots, and signing keys of models."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ SEALING, SIGNING, AGREEMENT = "sealing.json", "signing.json", "agreement.json"
 Keys = TypeVar("Keys", Recipients, SigningKeys)
 
 SEALING_ZONE = "sealing"
-"""Of the key that opens sealed slots and makes no noise, so it does not turn with the noise key."""
+"""Zone of the key that opens sealed slots. No noise is drawn under it, so it is not rotated with the noise key."""
 
 SIGNING_ZONE = "signing"
-"""Of the aggregator's key that signs models for devices: it makes no noise and opens nothing."""
+"""Zone of the aggregator's key that signs models for devices. No noise is drawn under it, and it opens nothing."""
 
 
 def first_keys(given: Given, signs: bool) -> Mapping[str, bytes]:
-    """The first sealing key's public half, and the first signing key's where models are signed, unless they are there.
+    """Make the files with the first public sealing key and, if models are signed, signing key, unless they exist.
 
     Raises:
-        ConfigurationError: others are published already.
+        ConfigurationError: other keys are published already.
     """
     made: dict[str, bytes] = {}
     artefacts = given.artefacts
@@ -43,28 +43,28 @@ def first_keys(given: Given, signs: bool) -> Mapping[str, bytes]:
 
 
 def read_sealing(artefacts: Artefacts) -> Recipients:
-    """The shuffler's public keys.
+    """Read the shuffler's public keys.
 
     Raises:
-        ConfigurationError: they are missing, damaged, or not vouched for.
+        ConfigurationError: they are missing or damaged, or a key is not signed by the key before.
     """
     return _read(artefacts, SEALING, "the shuffler's public keys", Recipients)
 
 
 def read_signing(artefacts: Artefacts) -> SigningKeys:
-    """The aggregator's public keys.
+    """Read the aggregator's public keys.
 
     Raises:
-        ConfigurationError: they are missing, damaged, or not vouched for.
+        ConfigurationError: they are missing or damaged, or a key is not signed by the key before.
     """
     return _read(artefacts, SIGNING, "the aggregator's public keys", SigningKeys)
 
 
 def keys_published(period_ms: Callable[[Any], int] | None) -> tuple[PublishedKey, PublishedKey]:
-    """How a later sealing key and a later signing key are added to those that are published.
+    """Declare how later sealing keys and later signing keys are added to the published ones.
 
     Args:
-        period_ms: see `PublishedKey`, of the sealing key; a signing key is for models from a version on.
+        period_ms: see `PublishedKey`, for the sealing key. A signing key is valid from a version of the model on.
     """
     return (
         PublishedKey(SEALING_ZONE, SEALING, "slots are sealed to", period_ms, partial(_publish, SEALING, read_sealing)),
@@ -89,19 +89,20 @@ def _publish(
     ring: KeyRing,
     number: int,
 ) -> tuple[bytes, bytes]:
-    """The public half of a key file's current key beside the earlier ones, for slots or models from a number on.
+    """Add the public half of a key file's current key to the published keys, valid from a period or version on.
 
     Args:
-        file, read: of the published keys.
-        artefacts: what is published.
-        ring: the key file, which still holds the key before it.
-        number: a period when every learner has read the new file, or a version that is not made yet.
+        file, read: name and reader of the file of published keys.
+        artefacts: the published files.
+        ring: the key file; it must still hold the key before the current one.
+        number: a period by which every learner has read the new file, or a version that was not made yet.
 
     Returns:
         The new file, and the public half.
 
     Raises:
-        ConfigurationError: it is published already, the key before it is not at hand, or the number is not later.
+        ConfigurationError: the key is published already, the key before it is missing from the key file, or the number
+            is not later than that of the newest key.
     """
     try:
         made = read(artefacts).followed_by(ring.of(ring.current), number, ring.kept())
@@ -115,10 +116,12 @@ def _file(keys: Recipients | SigningKeys) -> bytes:
 
 
 def _with_first(file: str, first: Keys, read: Callable[[Artefacts], Keys], artefacts: Artefacts) -> Mapping[str, bytes]:
-    """The first key's public half, if no file has one yet; agents have agreed to the first one that was published.
+    """Make the file with the first key's public half, if there is no file yet.
+
+    An existing file is never replaced, because agents have agreed to the first key in it.
 
     Raises:
-        ConfigurationError: it is not among those that are published.
+        ConfigurationError: the existing file does not hold this key.
     """
     if not artefacts.has(file):
         return {file: _file(first)}

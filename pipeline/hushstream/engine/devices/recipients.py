@@ -1,7 +1,7 @@
-"""To whom slots are sealed: the shuffler's sealing keys one after another, each for slots from a report period on.
+"""The chain of the shuffler's sealing keys. Devices seal their slots to one of them, by the slot's report period.
 
-The keys before the newest go on opening what was sealed to them until those slots are gone, and are destroyed then. A
-sealing key cannot sign, so each derives another one, with which it vouches for the next.
+An older key still opens the slots that were sealed to it. It is destroyed when no such slots are left. A sealing key
+cannot sign. So a signing key is derived from each sealing key, and signs the next sealing key.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ VOUCH_KEY_BYTES = 32
 
 @dataclass(frozen=True, slots=True)
 class Recipient:
-    """One sealing key, as all may know it.
+    """The public half of one sealing key.
 
     Attributes:
-        public_key: what slots are sealed to.
-        vouch_key: what the key that follows it is signed with.
+        public_key: the key to which slots are sealed.
+        vouch_key: public key that verifies the signature on the next sealing key.
         from_period: the first report period whose slots are sealed to it.
-        vouched: the signature of the key before it; empty for the first.
+        vouched: signature on this key, by the key before it; empty for the first key.
     """
 
     public_key: bytes
@@ -38,10 +38,10 @@ class Recipient:
     vouched: bytes = b""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be sealed to.
+        """Refuse a key to which nothing can be sealed.
 
         Raises:
-            BadSeal: it is such a key.
+            BadSeal: one of its two public keys is invalid.
         """
         require_public_key(self.public_key)
         if len(self.vouch_key) != VOUCH_KEY_BYTES:
@@ -52,7 +52,7 @@ class Recipient:
         return self.from_period
 
     @property
-    def said(self) -> bytes:
+    def signed_bytes(self) -> bytes:
         return encode("hushstream sealing key", self.public_key, self.vouch_key, self.from_period)
 
 
@@ -66,16 +66,16 @@ class Recipients(PublicKeys[Recipient]):
     one: ClassVar[type[Recipient]] = Recipient
 
     @classmethod
-    def half(cls, key: Key, number: int) -> Recipient:
-        return Recipient(ContentOpener(key).public_key, cls.voucher(key).public_key().public_bytes_raw(), number)
+    def public_half(cls, key: Key, number: int) -> Recipient:
+        return Recipient(ContentOpener(key).public_key, cls.next_signer(key).public_key().public_bytes_raw(), number)
 
     @classmethod
-    def voucher(cls, key: Key) -> Ed25519PrivateKey:
+    def next_signer(cls, key: Key) -> Ed25519PrivateKey:
         return Ed25519PrivateKey.from_private_bytes(key.prf("sealing-voucher"))
 
     @property
     def pinned(self) -> bytes:
-        """What the configuration's digest covers: the first key, and what it vouches with."""
+        """The bytes that the configuration's digest covers: the first key, and the key that verifies the second one."""
         return self.keys[0].public_key + self.keys[0].vouch_key
 
     def at(self, period: int) -> bytes:
@@ -84,7 +84,7 @@ class Recipients(PublicKeys[Recipient]):
 
 
 class Openers:
-    """The shuffler's side: the published keys that it holds."""
+    """Opens slots at the shuffler, with those private keys that it still holds."""
 
     __slots__ = ("_openers",)
 
@@ -99,7 +99,7 @@ class Openers:
         self._openers = [openers[key.public_key] for key in reversed(recipients.keys) if key.public_key in openers]
 
     def open(self, sealed: bytes, place: SlotPlace) -> bytes:
-        """See `ContentOpener.open`; whichever key it was sealed to."""
+        """See `ContentOpener.open`; tries the keys, newest first."""
         *newer, oldest = self._openers
         for opener in newer:
             try:

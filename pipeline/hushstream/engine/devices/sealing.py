@@ -1,18 +1,18 @@
-"""Sealed slots of devices: HPKE (RFC 9180), so that a browser seals them with what it has.
+"""Seals and opens slots of devices by HPKE (RFC 9180), which a browser can compute with its own cryptography.
 
 Base mode, one message: DHKEM(X25519, HKDF-SHA256), HKDF-SHA256, AES-128-GCM. The slot's place (id, period,
 configuration) is part of ``info``, so it is bound to the key of the message: a sealed content opens in its own place
-and no other. P2B's sealed slots of codes (`hushstream.systems.p2b.contribution.sealed`) have the same recipients; a
+and no other. P2B's sealed slots of codes (`hushstream.systems.p2b.contribution.sealed`) have the same recipients. A
 deployment has one form of slots, so no pair of keys serves both schemes.
 
-The encapsulated key is drawn, not derived as there: a device writes the sealed bytes into its state before they
-leave, and sends those again. Whoever seals one content twice makes two messages under two keys.
+Unlike there, the encapsulated key is random and not derived. A device stores the sealed bytes in its state before it
+sends them, and repeats the same bytes. If a content is sealed twice, the results are two messages under two keys.
 
-What sealing gives, and what it does not, is as there.
+The protection that sealing gives, and its limits, are the same as there.
 
 Guarantee:
-    Computational: IND-CCA2 of HPKE's base mode (Alwen et al. 2021) for the content, against all without the shuffler's
-    sealing key. Nothing of the differential privacy of a release rests on it.
+    Computational: IND-CCA2 of HPKE's base mode (Alwen et al. 2021) for the content, against everyone without the
+    shuffler's sealing key. The differential privacy of a release does not depend on it.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from hushstream.privacy.keys import Key
 PUBLIC_KEY_BYTES = ENCAPSULATED_BYTES = 32
 TAG_BYTES = 16
 SEALING_BYTES = ENCAPSULATED_BYTES + TAG_BYTES
-"""What a sealed content is longer than the content."""
+"""Number of bytes by which a sealed content is longer than the content."""
 
 _LABEL = b"hushstream slot 1"
 _SUITE = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_128_GCM)
 
 
 class SlotPlace(NamedTuple):
-    """What stands in clear beside a sealed content and is authenticated with it.
+    """The fields of a slot that are sent in clear beside the sealed content, and authenticated with it.
 
     Attributes:
         report_id: 16 opaque bytes.
         period: 8 bytes.
-        config_digest: 16 bytes; with it a slot cannot be carried over to another deployment.
+        config_digest: 16 bytes, so that a slot of one deployment does not open in another.
     """
 
     report_id: bytes
@@ -54,15 +54,15 @@ def seal_content(content: bytes, place: SlotPlace, recipient: bytes) -> bytes:
     """Seal a slot's content to the shuffler.
 
     Args:
-        content: of the layout's size, a report or null.
-        place: of this slot.
+        content: a report or null, in the size of the layout.
+        place: the place of this slot.
         recipient: the shuffler's public key, 32 bytes.
 
     Returns:
-        `SEALING_BYTES` more than the content; others each time.
+        The sealed content, `SEALING_BYTES` longer than the content; it differs each time.
 
     Raises:
-        BadSeal: a public key of another size, or with which no secret can be agreed.
+        BadSeal: the public key has another size, or no secret can be agreed with it.
     """
     try:
         return _SUITE.encrypt(content, X25519PublicKey.from_public_bytes(recipient), _info(place))
@@ -73,13 +73,13 @@ def seal_content(content: bytes, place: SlotPlace, recipient: bytes) -> bytes:
 
 
 class Opener(ABC):
-    """The shuffler's side of any sealing: holds what opens what was sealed to one key, and lets it go nowhere."""
+    """Opens at the shuffler what was sealed to one key. It holds the private key, and never gives it away."""
 
     __slots__ = ("_private", "public_key")
 
     _private: X25519PrivateKey
     public_key: bytes
-    """32 bytes, for all to know."""
+    """The public half, 32 bytes."""
 
     def __init__(self, key: Key) -> None:
         """Derive the pair of keys from the shuffler's sealing key."""
@@ -88,7 +88,7 @@ class Opener(ABC):
 
     @abstractmethod
     def open(self, sealed: bytes, place: SlotPlace) -> bytes:
-        """The content of a sealed slot; raises `BadSeal`."""
+        """Open a sealed slot and return its content; raises `BadSeal`."""
 
     def __repr__(self) -> str:
         """The public half; never the private one."""
@@ -105,11 +105,11 @@ class ContentOpener(Opener):
     __slots__ = ()
 
     def open(self, sealed: bytes, place: SlotPlace) -> bytes:
-        """The content of a sealed slot.
+        """Open a sealed slot and return its content.
 
         Raises:
-            BadSeal: it was sealed to another key, for another place, or was changed (which of these cannot be told
-                apart, and the message never repeats bytes).
+            BadSeal: it was sealed to another key, for another place, or was changed. These cases cannot be
+                distinguished. The message never repeats bytes.
         """
         try:
             return _SUITE.decrypt(sealed, self._private, _info(place))
@@ -121,18 +121,18 @@ def require_public_key(material: bytes) -> None:
     """Refuse a public key to which nothing can be sealed.
 
     Raises:
-        BadSeal: another size, or a point of small order (the secret agreed with it is known to everyone).
+        BadSeal: it has another size, or is a point of small order (everyone knows the secret agreed with it).
     """
     exchange(X25519PrivateKey.from_private_bytes(bytes(range(32))), material)
 
 
 def private_of(key: Key) -> X25519PrivateKey:
-    """What opens what is sealed to a sealing key."""
+    """Derive the private key that opens what is sealed to a sealing key."""
     return X25519PrivateKey.from_private_bytes(key.prf("sealing-private"))
 
 
 def exchange(private: X25519PrivateKey, public: bytes) -> bytes:
-    """The secret of two keys; raises `BadSeal` as `require_public_key` does."""
+    """Compute the shared secret of two keys; raises `BadSeal` as `require_public_key` does."""
     if len(public) != PUBLIC_KEY_BYTES:
         raise BadSeal(f"sealing: expected a public key of {PUBLIC_KEY_BYTES} bytes, got {len(public)}")
     try:
@@ -142,5 +142,5 @@ def exchange(private: X25519PrivateKey, public: bytes) -> bytes:
 
 
 def _info(place: SlotPlace) -> bytes:
-    """Injective: id, period and configuration have one size each."""
+    """Encode a place. Different places give different bytes, because each field has a fixed size."""
     return _LABEL + place.report_id + place.period + place.config_digest

@@ -1,7 +1,7 @@
-"""The aggregator's signing keys, one after another, each for models from a version on.
+"""The chain of the aggregator's signing keys, each for models from a version on.
 
-A signing key makes no noise and opens nothing: whoever has it can make devices take a model, and learns nothing of
-anybody.
+No noise is drawn under a signing key, and it opens nothing. Whoever has it can make devices accept a model, but learns
+nothing about anybody.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _VERSION = struct.Struct("<Q")
 
 @dataclass(frozen=True, slots=True)
 class SigningKey:
-    """One signing key, as all may know it.
+    """The public half of one signing key.
 
     Attributes:
         public_key: 32 bytes.
         from_version: the first version of a model that it signs.
-        vouched: the signature of the key before it; empty for the first.
+        vouched: signature on this key, by the key before it; empty for the first key.
     """
 
     public_key: bytes
@@ -47,7 +47,7 @@ class SigningKey:
         return self.from_version
 
     @property
-    def said(self) -> bytes:
+    def signed_bytes(self) -> bytes:
         return _VOUCHED + self.public_key + _VERSION.pack(self.from_version)
 
 
@@ -61,25 +61,25 @@ class SigningKeys(PublicKeys[SigningKey]):
     one: ClassVar[type[SigningKey]] = SigningKey
 
     @classmethod
-    def half(cls, key: Key, number: int) -> SigningKey:
+    def public_half(cls, key: Key, number: int) -> SigningKey:
         return SigningKey(_public(key), number)
 
     @classmethod
-    def voucher(cls, key: Key) -> Ed25519PrivateKey:
+    def next_signer(cls, key: Key) -> Ed25519PrivateKey:
         return _private(key)
 
     @property
     def pinned(self) -> bytes:
-        """What the configuration's digest covers: the first key."""
+        """The bytes that the configuration's digest covers: the first key."""
         return self.keys[0].public_key
 
     def verify(self, version: int, number: int, signature: bytes, statement: bytes) -> None:
         """Refuse a statement that is not signed by the key of its version.
 
         Raises:
-            BadModel: it is not.
+            BadModel: it is signed by another key, or not at all.
         """
-        # An unsigned statement may name any version, one below 0 too.
+        # An unsigned statement may name any version, also one below 0.
         if number != self.number_at(version):
             raise BadModel(f"model: expected the signature of key {self.number_at(version)}, got that of key {number}")
         if not signed_by(self.keys[number].public_key, signature, _STATED + statement):
@@ -87,7 +87,7 @@ class SigningKeys(PublicKeys[SigningKey]):
 
 
 class Signer:
-    """The aggregator's side: the published keys that it holds."""
+    """Signs statements at the aggregator, with those private keys that it still holds."""
 
     __slots__ = ("_held", "keys")
 
@@ -102,7 +102,9 @@ class Signer:
         keys.require_newest_in(self._held)
 
     def sign(self, version: int, statement: bytes) -> tuple[int, bytes]:
-        """Which key signs a version's statement, and its signature; the same for the same arguments.
+        """Sign the statement of a version; returns the key's index and the signature.
+
+        Equal arguments give equal results.
 
         Raises:
             BadModel: that key was destroyed.

@@ -1,4 +1,4 @@
-"""The models that a device takes, and what it remembers of them: no older one is taken, and no known key may go."""
+"""Accepts models on a device, which remembers versions and keys: it accepts no older model, and no loss of a key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hushstream.engine.devices.envelope import ModelBody, read_model
 
 
 class TakesModels(ABC, Generic[StatementT]):
-    """A device of any system, as far as it takes models. Not thread-safe."""
+    """The part of a device that accepts models, in any system. Not thread-safe."""
 
     def __init__(self, agreement: Agreed[StatementT]) -> None:
         """Begin with the agreement's own keys."""
@@ -21,23 +21,23 @@ class TakesModels(ABC, Generic[StatementT]):
 
     @property
     def tag(self) -> str | None:
-        """The entity tag of the newest model that was taken; None without one."""
+        """The entity tag of the newest model that was accepted; None if there is none."""
         return None if self._taken is None else self._taken.tag
 
     @property
     def version(self) -> int:
-        """Of the newest model that was taken; 0 without one."""
+        """Version of the newest model that was accepted; 0 if there is none."""
         return 0 if self._seen is None else self._seen.version
 
     def take(self, body: bytes, now_ms: int) -> StatementT:
-        """Go on with a model from here on.
+        """Check a model, and use it from now on.
 
         Args:
-            body: as it came.
-            now_ms: the device's clock.
+            body: the body of the answer, as it was received.
+            now_ms: time of the device's clock.
 
         Raises:
-            BadModel: it must not be taken (the transport's page has the list); nothing has changed.
+            BadModel: the device must not accept it (the page on the transport lists the reasons). Nothing has changed.
         """
         model = read_model(body)
         self.agreement.require_keys(model, self._signing, self._sealing)
@@ -48,7 +48,7 @@ class TakesModels(ABC, Generic[StatementT]):
 
     @abstractmethod
     def _adopt(self, statement: StatementT, content: bytes) -> None:
-        """Go on with the content of a model that may be taken; raises `BadModel` before anything has changed."""
+        """Use the content of an accepted model from now on; raises `BadModel` before anything has changed."""
 
     def _remember(self, model: ModelBody, statement: StatementT) -> None:
         self._taken, self._seen = model, statement

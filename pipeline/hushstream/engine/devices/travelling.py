@@ -1,7 +1,7 @@
-"""A slot as it travels from a device: one body of one size, whatever it holds.
+"""The format in which a device sends a slot: a body of fixed size, whatever the slot holds.
 
-Format (1 byte), report id (16), period (8), configuration (16), then the sealed content. The gateway looks at all of it
-but the content, and appends the record of a sealed slot.
+The body is: format (1 byte), report id (16), period (8), configuration (16), then the sealed content. The gateway reads
+everything but the content, and appends a record of the sealed slot to the log.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ HEAD_BYTES = _PLACE[-1]
 
 
 def body_bytes(content_bytes: int) -> int:
-    """Of every slot of a deployment with contents of so many bytes."""
+    """Size of every slot's body in a deployment whose contents have ``content_bytes`` bytes."""
     return HEAD_BYTES + SEALING_BYTES + content_bytes
 
 
 def body_of(place: SlotPlace, sealed: bytes) -> bytes:
-    """A sealed slot as it travels."""
+    """The body of a sealed slot."""
     return _FORMAT + place.report_id + place.period + place.config_digest + sealed
 
 
 def read_slot(body: bytes, size: int) -> Mapping[str, Any]:
-    """What stands in clear of a slot, and its sealed content.
+    """Split a slot's body into its clear fields and its sealed content.
 
     Args:
-        body: as it came.
+        body: the body as it was received.
         size: `body_bytes` of the deployment.
 
     Raises:
-        BadBody: another size or format.
+        BadBody: it has another size or format.
     """
     if len(body) != size:
         raise BadBody(f"slot: expected a body of {size} bytes, got {len(body)}")
@@ -56,5 +56,5 @@ def period_of(fields: Mapping[str, Any]) -> int:
 
 
 def place_of(report_id: bytes, period: int, configuration: bytes) -> SlotPlace:
-    """What stands in clear beside a content."""
+    """Make the clear fields of a slot."""
     return SlotPlace(report_id, period.to_bytes(8, "little", signed=True), configuration)

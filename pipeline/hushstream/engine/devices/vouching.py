@@ -1,13 +1,12 @@
-"""Public keys of one use, one after another, each vouched for by the one before it (Ed25519, RFC 8032).
+"""A chain of public keys for one use: each key is signed by the key before it (Ed25519, RFC 8032).
 
-A key can turn while a deployment runs: from a stated number on (a report period, a version of the model) the next key
-is in use. Which one that is follows from the number alone, that is from the log, so that a worker that computes it
-again gives the same bytes.
+A key can be rotated while a deployment runs: from a stated number on (a report period, a version of the model) the next
+key is in use. The number alone decides which key is in use, and the number is in the log. So a worker that recomputes
+a record uses the same key and gives the same bytes.
 
-The configuration's digest covers the first key, so an agent that pinned it trusts that key and no other. Each later key
-is signed with one that only the holder of the key before it has. So nobody who did not hold the first can put another
-in its place; who did hold one of them can, as long as their key would be believed: destroying it does not take back
-what they may have signed.
+The configuration's digest covers the first key, so an agent that pinned this digest trusts the first key and no other.
+Only the holder of a key can sign the next one. So nobody can add a key who never held a key of the chain. To destroy a
+key does not revoke what was signed with it before.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from hushstream.engine.devices.errors import DeviceError
 from hushstream.privacy.keys import Key
 
 MOST_KEYS = 255
-"""A model names their number in one byte."""
+"""Largest number of keys in a chain, because the format of a model counts them in one byte."""
 
 
 class PublicKey(Protocol):
-    """One key, as all may know it: a frozen dataclass, with the fields of its file.
+    """The public half of one key: a frozen dataclass, with the fields of its file.
 
     Attributes:
         public_key: 32 bytes.
-        vouch_key: what its signature for the next key is looked at with.
-        vouched: the signature of the key before it; empty for the first.
+        vouch_key: public key that verifies the signature on the next key.
+        vouched: signature on this key, by the key before it; empty for the first key.
         since: the first number for which it is in use.
-        said: what a signature vouches for.
+        signed_bytes: the bytes that the signature covers.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -50,7 +49,7 @@ class PublicKey(Protocol):
     @property
     def since(self) -> int: ...
     @property
-    def said(self) -> bytes: ...
+    def signed_bytes(self) -> bytes: ...
 
 
 OneT = TypeVar("OneT", bound=PublicKey)
@@ -58,91 +57,93 @@ OneT = TypeVar("OneT", bound=PublicKey)
 
 @dataclass(frozen=True, slots=True)
 class PublicKeys(ABC, Generic[OneT]):
-    """All keys of one use, in the order of their numbers."""
+    """All keys for one use, in the order of their numbers."""
 
     keys: tuple[OneT, ...]
 
     use: ClassVar[str]
-    """In messages: "sealing"."""
+    """The use in words, for messages: "sealing"."""
     counted: ClassVar[str]
-    """In messages, what the numbers are of: "period"."""
+    """What the numbers count, in words, for messages: "period"."""
     refusal: ClassVar[type[DeviceError]]
     one: ClassVar[type[Any]]
 
     def __post_init__(self) -> None:
-        """Refuse keys that do not follow from the first.
+        """Refuse keys that are not a chain.
 
         Raises:
-            BadSeal, BadModel: there is none or too many; numbers do not grow from 0 on; or a key is not vouched for.
+            BadSeal, BadModel: there is no key or too many; numbers do not grow from 0 on; or a key is not signed by the
+                key before it.
         """
         numbers = [key.since for key in self.keys]
         if not 1 <= len(numbers) <= MOST_KEYS or numbers[0] != 0 or sorted(set(numbers)) != numbers:
             self._refuse(f"1 to {MOST_KEYS}, with {self.counted}s that grow from 0 on, got {numbers}")
         for before, key in pairwise(self.keys):
-            if not signed_by(before.vouch_key, key.vouched, key.said):
+            if not signed_by(before.vouch_key, key.vouched, key.signed_bytes):
                 self._refuse(
                     f"the key from {self.counted} {key.since} to be vouched for by the one before it, it is not"
                 )
 
     @classmethod
     @abstractmethod
-    def half(cls, key: Key, number: int) -> OneT:
-        """The public half of a key that is in use from a number on, and that nobody vouches for yet."""
+    def public_half(cls, key: Key, number: int) -> OneT:
+        """Make the public half of a key that is in use from a number on, without the signature of the key before."""
 
     @classmethod
     @abstractmethod
-    def voucher(cls, key: Key) -> Ed25519PrivateKey:
-        """What a key signs the next one with."""
+    def next_signer(cls, key: Key) -> Ed25519PrivateKey:
+        """Derive the private key with which a key signs the next one."""
 
     @classmethod
     def first(cls, key: Key) -> Self:
-        """The key that a deployment begins with."""
-        return cls((cls.half(key, 0),))
+        """The chain that a deployment begins with: one key."""
+        return cls((cls.public_half(key, 0),))
 
     @classmethod
     def read(cls, listed: Iterable[Mapping[str, Any]]) -> Self:
-        """Keys as their file has them.
+        """Read keys from the content of their file.
 
         Raises:
-            BadSeal, BadModel: they do not follow from the first.
+            BadSeal, BadModel: they are not a chain.
             KeyError, TypeError, ValueError: it is no such file.
         """
         known = {one.name: bytes.fromhex if one.type == "bytes" else int for one in fields(cls.one)}
         return cls(tuple(cls.one(**{name: read(key[name]) for name, read in known.items()}) for key in listed))
 
     def listed(self) -> list[Mapping[str, Any]]:
-        """As their file has them: bytes in hexadecimal."""
+        """The content of their file, with bytes in hexadecimal."""
         values = map(asdict, self.keys)
         return [{name: one.hex() if isinstance(one, bytes) else one for name, one in key.items()} for key in values]
 
     def followed_by(self, key: Key, number: int, held: Sequence[Key]) -> Self:
-        """With one more key, in use from a number on.
+        """The chain with one more key, which is in use from a number on.
 
         Args:
-            key: the next one.
-            number: later than that of the newest key here.
-            held: keys, the newest one here among them.
+            key: the next key.
+            number: number from which it is in use, later than that of the newest key in the chain.
+            held: private keys; the newest key of the chain must be among them, because it signs the next.
 
         Raises:
-            BadSeal, BadModel: it is not; or the key is here already, or its number is not later.
+            BadSeal, BadModel: the newest key is not among ``held``, the key is in the chain already, or its number is
+                not later.
         """
-        made, newest = self.half(key, number), self.keys[-1].public_key
+        made, newest = self.public_half(key, number), self.keys[-1].public_key
         if made.public_key in [one.public_key for one in self.keys]:
             self._refuse("a key that is not published yet, got one that is; turn it first")
-        before = [one for one in held if self.half(one, 0).public_key == newest]
+        before = [one for one in held if self.public_half(one, 0).public_key == newest]
         if not before:
             self._refuse(f"the key of public half {newest.hex()[:16]}... to vouch, got others")
-        return type(self)((*self.keys, replace(made, vouched=self.voucher(before[0]).sign(made.said))))
+        return type(self)((*self.keys, replace(made, vouched=self.next_signer(before[0]).sign(made.signed_bytes))))
 
     def number_at(self, number: int) -> int:
-        """Which key is in use, by its place among them; before the first number, the first."""
+        """The index of the key that is in use at a number; 0 also below the first number."""
         return max((place for place, key in enumerate(self.keys) if key.since <= number), default=0)
 
     def require_newest_in(self, held: Mapping[bytes, object]) -> None:
-        """Refuse keys, by their public halves, without the newest published one.
+        """Refuse a set of held keys, by their public halves, that lacks the newest published one.
 
         Raises:
-            BadSeal, BadModel: it is not among them.
+            BadSeal, BadModel: the newest published key is not among them.
         """
         newest = self.keys[-1].public_key
         if newest not in held:
@@ -157,7 +158,7 @@ class PublicKeys(ABC, Generic[OneT]):
 
 
 def signed_by(public_key: bytes, signature: bytes, message: bytes) -> bool:
-    """Whether a signature is that of a key."""
+    """Whether a signature on a message is valid under a public key."""
     try:
         Ed25519PublicKey.from_public_bytes(public_key).verify(signature, message)
     except (InvalidSignature, ValueError):

@@ -53,7 +53,7 @@ from hushstream.schemas.reasons import Reason
 # Digests of a machine's input and of what it will release, keyed where that is private.
 
 DIGEST_BYTES = 16
-"""Of every digest here."""
+"""Size of every digest here."""
 
 START = bytes(DIGEST_BYTES)
 """Start value of a running digest."""
@@ -117,15 +117,6 @@ def running_digest(digester: Digester, records: Iterable[InputRecord], running: 
     return running
 
 
-def digest_outputs(digester: Digester, outputs: Sequence[Output]) -> bytes:
-    """Digest of what will be released, in order (16 bytes)."""
-    chunks: list[bytes] = []
-    for output in outputs:
-        chunks.append(f"{output.topic}/{output.partition}".encode())
-        chunks.append(output.value)
-    return digester.digest("release", *chunks)
-
-
 # The chain.
 
 CHAIN_BYTES = DIGEST_BYTES
@@ -183,7 +174,7 @@ class NewerJournal(HushstreamError):
     """
 
     def __init__(self, journal: TopicPartition, found: str, offset: int | None = None) -> None:
-        """With the journal, and the part of the record that is unknown."""
+        """Name the journal, and the part of the record that is unknown."""
         place = f"{journal[0]}/{journal[1]}" + ("" if offset is None else f" offset {offset}")
         super().__init__(
             f"journal {place}: expected records of schema generations up to {codec.NEWEST_GENERATION}, found {found}, "
@@ -318,7 +309,7 @@ class Chain:
         self._digest = value[-CHAIN_BYTES:]
         self.sequence = 0
         self.genesis_nonce = bytes(found["nonce"])
-        # A worker that is told an earlier one would write what the journal's first record rules out.
+        # Otherwise a worker with an earlier setting would write records that the journal's first record excludes.
         self.schema_generation = max(self.schema_generation, found["edition"])
 
     def _require_noise_version(self, genesis: bytes) -> None:
@@ -393,8 +384,10 @@ class Chain:
 
         Args:
             value: the journal record.
-            positions: the journaled watermark: the next record's ranges must begin there. Raises:
-            OffChain: sequence, lows or chain digest do not continue.
+            positions: the journaled watermark: the next record's ranges must begin there.
+
+        Raises:
+            OffChain: sequence number, lows or chain digest do not continue.
         """
         entry, fields = self.read(value)
         if entry.sequence != self.sequence + 1:
@@ -554,11 +547,6 @@ EXACT = Rounding()
 """Rounding of a role whose records must be equal."""
 
 
-def ranges_of(slices: Iterable[InputSlice]) -> tuple[InputRange, ...]:
-    """The ranges of slices."""
-    return tuple(InputRange(s.topic, s.partition, s.low, s.high) for s in slices)
-
-
 def covered(positions: Mapping[TopicPartition, int], slices: Sequence[InputSlice]) -> dict[TopicPartition, InputSlice]:
     """One slice for every input, also empty ones, in a fixed order.
 
@@ -573,13 +561,16 @@ def covered(positions: Mapping[TopicPartition, int], slices: Sequence[InputSlice
 
 
 def record_of(chain: Chain, batch: Batch, sequence: int) -> dict[str, Any]:
-    """The fields of the journal record ``sequence``, which covers a batch."""
+    """The fields of the journal record ``sequence``, which covers a batch and what will be released, in order."""
+    released: list[bytes] = []
+    for output in batch.outputs:
+        released += (f"{output.topic}/{output.partition}".encode(), output.value)
     head = {
         "sequence": sequence,
         "epoch": batch.epoch,
         "inputs": [part._asdict() for part in batch.inputs],
         "input_digest": batch.input_digest,
-        "release_digest": digest_outputs(chain.digester, batch.outputs),
+        "release_digest": chain.digester.digest("release", *released),
         "edition": chain.schema_generation,
     }
     return {"head": head, **batch.fields}

@@ -29,7 +29,7 @@ from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 
 NEW = "new"
-"""Replaces the name of a journal that has no record yet."""
+"""Value in place of the name of a journal that has no record yet."""
 
 _OLDER = "the topics are an older copy"
 _TAG_BYTES = 16

@@ -10,18 +10,19 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, ClassVar
 
 from hushstream.engine.declare.outcomes import Outcome
 from hushstream.engine.journal.chain import Batch as JournaledBatch
-from hushstream.engine.journal.chain import Chain, Identity, covered, digest_records, ranges_of, record_of, require_same
+from hushstream.engine.journal.chain import Chain, Identity, covered, digest_records, record_of, require_same
 from hushstream.engine.journal.ownership import owner
 from hushstream.engine.learner.items import ItemReader
 from hushstream.engine.learner.model_parts import PartReader
 from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.owns_journal import OwnsJournal
-from hushstream.engine.records import InputSlice, Output, Step, TopicPartition
+from hushstream.engine.records import InputRange, InputSlice, Output, Step, TopicPartition
 from hushstream.engine.refusals import WHOLE_RECORD, DeadLetters
 from hushstream.engine.state.declared import FIXED, Declared, Field, Several, Single
 from hushstream.engine.state.parts import READER, array
@@ -29,6 +30,7 @@ from hushstream.engine.system import Core, DeploymentValues
 from hushstream.privacy.keys import Key
 
 
+@dataclass(slots=True, eq=False)
 class AnsweredBatch:
     """A batch that is being folded: its input, and the answers, releases and counts so far.
 
@@ -42,21 +44,13 @@ class AnsweredBatch:
         counts: events by outcome.
     """
 
-    def __init__(
-        self,
-        sequence: int,
-        slices: Mapping[TopicPartition, InputSlice],
-        letters: DeadLetters,
-        journaled: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Begin without answers, releases or counts."""
-        self.sequence = sequence
-        self.slices = slices
-        self.journaled = journaled
-        self.releases: list[Output] = []
-        self.dead: list[Output] = []
-        self.counts: Counter[str] = Counter()
-        self.letters = letters
+    sequence: int
+    slices: Mapping[TopicPartition, InputSlice]
+    letters: DeadLetters
+    journaled: Mapping[str, Any] | None = None
+    releases: list[Output] = field(default_factory=list)
+    dead: list[Output] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
 
     def refuse(self, reason: str, part: InputSlice, offset: int, row: int = WHOLE_RECORD) -> None:
         """Write a dead letter. Of a record of an earlier batch (early feedback) only the position is known."""
@@ -192,7 +186,8 @@ class AnsweringRole(OwnsJournal, Declared):
         """
         self.read.update((place, batch.slices[place].high) for place in self.inputs)
         parts, releases, journal = batch.slices.values(), tuple(batch.releases), None
-        whole = JournaledBatch(ranges_of(parts), digest_records(self.key, parts), answers, releases, epoch)
+        ranges = [InputRange(*part[:4]) for part in parts]
+        whole = JournaledBatch(ranges, digest_records(self.key, parts), answers, releases, epoch)
         fields = record_of(self.chain, whole, batch.sequence)
         if batch.journaled is None:
             journal = self.chain.append(fields)

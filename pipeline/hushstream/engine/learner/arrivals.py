@@ -123,7 +123,7 @@ class Arrivals:
         """The contexts that may be folded, and whether rows are left only because of `MAX_ROWS`."""
         held = self.awaited
         if held is not None and held.at == part.low and held.offset >= click_high and latest_ms <= held.until_ms:
-            # It waits on, which needs no decoding.
+            # The first record still waits for the same click. This is known without decoding.
             return cut(part, part.low), False
         pieces = self.over(part)
         waiting = (

@@ -1,8 +1,6 @@
-"""Holds decisions that wait for their reward.
+"""Holds the rows of decisions that wait for their reward. A row is sent when it has settled, with or without a reward.
 
-The row of a decision leaves when it has settled, with or without a reward.
-
-The row of an arm that was shown leaves when the settle time of its decision has passed in log time, or at a phase end.
+The row of an arm that was shown settles when the settle time of its decision has passed in log time, or at a phase end.
 Its reward is 0 if none has come by then. Log time is divided into spans as long as the settle time, and all rows
 decided in one span leave together. So only shown arms, log times of contexts, and phase ends determine which rows
 leave, when, and in which record. A reward, or a missing one, changes the number in its own row and nothing else. This
@@ -12,8 +10,8 @@ also holds for feedback that comes before its context (`hushstream.feedback.memo
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, Protocol, Self, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, Self, TypeVar
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.learner.batch import Batch, has_settled
@@ -54,43 +52,33 @@ class AwaitedRow(Protocol):
 RowT = TypeVar("RowT", bound=AwaitedRow)
 
 
-class OpenRows(Generic[RowT]):
+class OpenRows(dict[str, RowT]):
     """The rows of a partition that wait for their reward, by event, in the order of their decisions."""
 
-    __slots__ = ("_arms", "_due", "_rows", "_settle_ms")
+    __slots__ = ("_arms", "_due", "_settle_ms")
 
     def __init__(self, settle_ms: int, arms: int) -> None:
         """Begin without rows. A row waits for ``settle_ms`` of log time; feedback must name one of ``arms``."""
+        super().__init__()
         self._settle_ms, self._arms = settle_ms, arms
-        self._rows: dict[str, RowT] = {}
         self._due: deque[tuple[int, str]] = deque()
-
-    def __len__(self) -> int:
-        """How many rows wait."""
-        return len(self._rows)
-
-    def get(self, event_id: str) -> RowT | None:
-        """The row of an event; None if there is none."""
-        return self._rows.get(event_id)
 
     def add(self, event_id: str, row: RowT) -> None:
         """Add the row of a decision. Rows are added in the order of their decisions."""
-        self._rows[event_id] = row
+        self[event_id] = row
         self._due.append((row.decided_ms, event_id))
-
-    def items(self) -> Iterator[tuple[str, RowT]]:
-        """All that wait, in the order of their decisions."""
-        return ((event_id, self._rows[event_id]) for _, event_id in self._due)
 
     def clear(self) -> None:
         """Drop all."""
-        self._rows, self._due = {}, deque()
+        super().clear()
+        self._due.clear()
 
     def drop(self, user: str) -> None:
         """Drop the rows of a user."""
-        theirs = {event_id for event_id, row in self._rows.items() if row.user == user}
+        theirs = {event_id for event_id, row in self.items() if row.user == user}
         self._due = deque(due for due in self._due if due[1] not in theirs)
-        self._rows = {event_id: row for event_id, row in self._rows.items() if event_id not in theirs}
+        for event_id in theirs:
+            del self[event_id]
 
     def join(
         self, row: RowT, click: FeedbackRow, part: InputSlice, batch: Batch, bad_reward: str | None = None
@@ -118,11 +106,11 @@ class OpenRows(Generic[RowT]):
         elif (row.reward is not None) if click.rewarded else (row.shown or row.other_shown):
             batch.counts[JoinOutcome.REPEATED_FEEDBACK] += 1
         elif click.rewarded:
-            self._rows[click.event_id] = row._replace(reward=click.reward)
+            self[click.event_id] = row._replace(reward=click.reward)
             batch.counts[JoinOutcome.REWARDED] += 1
         else:
             own = click.arm == row.arm
-            self._rows[click.event_id] = row._replace(shown=own, other_shown=not own)
+            self[click.event_id] = row._replace(shown=own, other_shown=not own)
             batch.counts[JoinOutcome.SHOWN if own else JoinOutcome.OTHER_ARM] += 1
 
     def settled(self, now_ms: int, batch: Batch) -> list[tuple[str, RowT]]:
@@ -142,7 +130,7 @@ class OpenRows(Generic[RowT]):
         """The rows that were shown: only these leave."""
         leaving = []
         for event_id in events:
-            row = self._rows.pop(event_id)
+            row = self.pop(event_id)
             if row.shown:
                 leaving.append((event_id, row))
             else:

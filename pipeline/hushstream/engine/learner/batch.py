@@ -18,7 +18,7 @@ change this, each user has a capacity of their own, and rewards do not count aga
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from itertools import accumulate
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -33,8 +33,9 @@ from hushstream.engine.learner.items import ItemReader, ReadChange
 from hushstream.engine.learner.model_parts import PartReader, Version
 from hushstream.engine.learner.models import ModelReader, OnChain
 from hushstream.engine.noise.budget import ChargeKey, debit_fields
-from hushstream.engine.noise.spending import Asked, Spending
-from hushstream.engine.records import InputSlice, ReplayMismatch
+from hushstream.engine.noise.spending import ChargeResult, Spending
+from hushstream.engine.records import InputSlice, ReplayMismatch, TopicPartition
+from hushstream.engine.refusals import DeadLetters
 from hushstream.feedback.join import JoinOutcome
 from hushstream.feedback.memory import FeedbackRow, PastDecision
 from hushstream.learners.exploration import WHOLE
@@ -48,7 +49,7 @@ from hushstream.schemas.columns import (
 )
 
 NEVER_MS = 1 << 63
-"""Stands for the log time or offset of a record that does not exist; it is above all values in a log."""
+"""Log time or offset of a record that does not exist; it is above all values in a log."""
 
 FLOAT_TIE_MARGIN = 1e-4
 """On replay a journaled arm may differ from the recomputed one only if the difference of their scores is within this
@@ -135,7 +136,10 @@ class Batch(AnsweredBatch):
 
     def __init__(
         self,
-        whole: AnsweredBatch,
+        sequence: int,
+        slices: Mapping[TopicPartition, InputSlice],
+        letters: DeadLetters,
+        journaled: Mapping[str, Any] | None,
         pieces: Sequence[DecodedContexts],
         inputs: tuple[InputSlice, FeedbackCursor, PublicCursor],
         of: tuple[bytes, int],
@@ -143,12 +147,12 @@ class Batch(AnsweredBatch):
         """Begin a batch without answers.
 
         Args:
-            whole: the batch with its slices, and the replayed record if any.
+            sequence, slices, letters, journaled: see `AnsweredBatch`.
             pieces: decoded contexts that cover the slice of contexts.
             inputs: contexts, clicks, and public inputs.
             of: the deployment's digest, and its number of arms.
         """
-        super().__init__(whole.sequence, whole.slices, whole.letters, whole.journaled)
+        super().__init__(sequence, slices, letters, journaled)
         self._pieces = pieces
         self.contexts, self.clicks, self.public = inputs
         self.earlier = self.clicks.part._replace(records=())
@@ -339,13 +343,13 @@ class Batch(AnsweredBatch):
         self.answer(event_id, past, REPEATED)
         self.counts[Outcome.REPEATED_CONTEXT] += 1
 
-    def ask(self, spending: Spending, charge_key: ChargeKey) -> Asked:
-        """Ask the budget for a release. The journal record of the batch holds the debit."""
-        asked = spending.ask(charge_key)
-        self._debits.append(debit_fields(asked.debit))
-        if asked.refused:
+    def try_charge(self, spending: Spending, charge_key: ChargeKey) -> ChargeResult:
+        """Charge a release, if the budget allows it. The journal record of the batch holds the debit."""
+        charge_result = spending.try_charge(charge_key)
+        self._debits.append(debit_fields(charge_result.debit))
+        if charge_result.refused:
             self.counts[Outcome.RELEASE_WITHHELD] += 1
-        return asked
+        return charge_result
 
     def fields(self, log_time_ms: int, policy: str) -> dict[str, Any]:
         """The fields of the journal record without its head."""

@@ -100,7 +100,7 @@ class PartReader:
 
     def _read(self, part: InputSlice) -> None:
         for record in part.records:
-            # As with models, whatever else lies in the log is skipped: parts count for what their record names alone.
+            # As with models, all other records are skipped. Parts count only for the set that a model record names.
             with suppress(CodecError, BadPart):
                 _, fields = codec.decode(record.value, frozenset({PART}))
                 if fields["config_digest"] == self._config_digest:

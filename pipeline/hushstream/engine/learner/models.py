@@ -87,7 +87,7 @@ class ModelReader:
         except OffChain:
             return None
         except (CodecError, UnknownRecord, AlteredGenesis):
-            # Whether an operator's note is theirs is for the owner of the journal to tell, who counts it.
+            # Only the owner of the journal can check and count an operator's note.
             if read_without_key(record.value, *self._owner) is None:
                 self.foreign.append((record.offset, len(record.value)))
             return None

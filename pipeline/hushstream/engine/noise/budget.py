@@ -150,7 +150,7 @@ class SpendingTerms:
     steps: tuple[Debit, ...] = ()
 
     def price_up_to(self, window: int) -> Debit:
-        """Price of a charge in its own scope up to and including one release, whose step is ``charge_key.window``."""
+        """Price of a charge in its own scope up to and including one release, whose step is ``window``."""
         return self.steps[min(window, len(self.steps) - 1)] if self.steps else self.price
 
     def life_up_to(self, redraws: int, window: int) -> tuple[int, ...]:

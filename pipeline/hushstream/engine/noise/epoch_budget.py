@@ -6,9 +6,9 @@ the budget.
 
 Under zCDP or Renyi accounting a Gaussian counter is priced by its rho, and the tables' error beside it: let its noise
 in epoch i be off by t_i in total variation, so that the whole transcript is off by T = sum t_i from one drawn from
-the exact laws, which is (epsilon, delta)-DP by its curve. Then it is (epsilon, delta + (1 + e^epsilon) T)-DP. Each
-epoch so puts (1 + e^epsilon) t_i beside its rho, with the epsilon of the *budget*, which the sum never exceeds. A
-pure mechanism is priced by its (epsilon, delta), which the filters convert themselves.
+the exact laws, which is (epsilon, delta)-DP by its curve. Then it is (epsilon, delta + (1 + e^epsilon) T)-DP. So each
+epoch has the delta (1 + e^epsilon) t_i beside its rho, with the epsilon of the *budget*, which the sum never exceeds.
+A pure mechanism is priced by its (epsilon, delta), which the filters convert themselves.
 """
 
 from __future__ import annotations

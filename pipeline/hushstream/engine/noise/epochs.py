@@ -28,14 +28,7 @@ EPOCH_NONCE_BYTES = 16
 """Size of the nonce of a requested epoch."""
 
 EPOCH = record(
-    "Epoch",
-    number="int",
-    redraws="int",
-    doubt="bytes",
-    due="boolean",
-    pending="bytes",
-    lives="int",
-    opened="long",
+    "Epoch", number="int", redraws="int", doubt="bytes", due="boolean", pending="bytes", lives="int", opened="long"
 )
 """Avro schema of `NoiseEpoch.dump`, for snapshots."""
 
@@ -93,7 +86,7 @@ class NoiseEpoch:
         """Whether a requested epoch was opened behind a journal record, also one that the budget refused."""
         return self.opened > sequence
 
-    def ask(self, nonce: bytes, incarnations: int = 0) -> None:
+    def request(self, nonce: bytes, incarnations: int = 0) -> None:
         """Let the next release open an epoch under this nonce. Of several requests the last nonce counts.
 
         A pending nonce is replaced. This branch has released nothing under it; but if the state is from before the
@@ -155,7 +148,7 @@ class NoiseEpoch:
         return {_ON_DISK.get(name, name): value for name, value in asdict(self).items()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take over a packed state."""
+        """Restore a packed state."""
         for field in fields(self):
             setattr(self, field.name, state[_ON_DISK.get(field.name, field.name)])
 

@@ -1,7 +1,7 @@
-"""Decides before each release whether the budget allows it, and what it is debited.
+"""Decides before each release whether the budget allows it, and which amount is debited.
 
-The answers follow from the configuration and from earlier requests. A replay gives the same answers, so they need no
-records. A refusal changes no sum, and is repeated for every further release of that charge: if the price of an epoch is
+The results follow from the configuration and from earlier charges. A replay gives the same results, so no record holds
+them. A refusal changes no sum, and is repeated for every further release of that charge: if the price of an epoch is
 refused, all its steps are withheld. When a redraw is charged, earlier redraws that were not charged are charged with
 it. For instance, a requested epoch may be the n-th incarnation of a journal that has lost the records of earlier ones;
 these have released, too.
@@ -36,15 +36,16 @@ SPENDING = record(
 _NO_CHARGE = ChargeKey(-1)
 
 
-class Asked(NamedTuple):
-    """The answer to a request for one release.
+class ChargeResult(NamedTuple):
+    """What came of the attempt to charge one release.
 
     Attributes:
         debit: the debit to the own scope for the journal: the price with the first release of a charge, nothing for the
-            other releases that it covers (or the difference, if each release is charged by itself), and nothing if it
-            was refused.
+            other releases that it covers (or the difference, if each release is charged by itself), and nothing if the
+            budget refused it.
         refused: why nothing may be released; None if it may.
-        opens: whether this is the first answer for the charge; the ledger's topic repeats it, debited or refused.
+        opens: whether this is the first release of the charge; then the ledger's topic gets a copy of the debit, also
+            of a refused one.
     """
 
     debit: Debit
@@ -79,8 +80,8 @@ class Spending:
         """What the deployment scope has spent."""
         return self._ledger.spent(self._life_scope)
 
-    def ask(self, charge_key: ChargeKey) -> Asked:
-        """Debit one release before it is made.
+    def try_charge(self, charge_key: ChargeKey) -> ChargeResult:
+        """Debit one release before it is made, if the budget allows it.
 
         Args:
             charge_key: its charge; never below the last one.
@@ -93,9 +94,9 @@ class Spending:
         self._open(charge_key, own.scope)
         refused = self._ledger.try_debits((own, life))
         if refused is not None:
-            return Asked(replace(own, cost=Cost(0), curve=()), refused, opens)
+            return ChargeResult(replace(own, cost=Cost(0), curve=()), refused, opens)
         self._note_paid(charge_key)
-        return Asked(own, None, opens)
+        return ChargeResult(own, None, opens)
 
     def refusal(self, charge_key: ChargeKey) -> Exhausted | None:
         """Why the next release of a charge would be refused; None if it would not. Changes nothing.
@@ -160,8 +161,8 @@ class Spending:
         """
         terms, scope = self.terms, self._life_scope
         wanted = terms.life_up_to(max(charge_key.redraw, self._newest), charge_key.window)
-        had = self._ledger.totals()[scope] or (0,) * len(wanted)
-        lacking = tuple(max(0, want - has) for want, has in zip(wanted, had, strict=True))
+        paid = self._ledger.totals()[scope] or (0,) * len(wanted)
+        lacking = tuple(max(0, want - has) for want, has in zip(wanted, paid, strict=True))
         if lacking == terms.limit.price(terms.life):
             return replace(terms.life, scope=scope)
         return replace(terms.life, scope=scope, cost=terms.limit.cost(lacking), curve=lacking if any(lacking) else ())

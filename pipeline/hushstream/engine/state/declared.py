@@ -251,7 +251,7 @@ class Flat:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A list of rows, which are named tuples or dataclasses; on disk one list a column.
+    """A list of rows, which are named tuples or dataclasses; on disk one list for each column.
 
     Attributes:
         row: the class of a row.
@@ -312,7 +312,7 @@ def optional_record(avro: Any) -> Single:
 
 
 def after(method: str) -> Several:
-    """No field on disk: calls this method of the role when the fields before it were restored."""
+    """A field without values on disk: it calls a method of the role when the fields before it were restored."""
     return Several({}, lambda role: {}, lambda role, values: getattr(role, method)())
 
 
@@ -520,11 +520,11 @@ _SETS = dis.opmap["STORE_ATTR"]
 
 def _set_on_self(code: CodeType) -> Iterator[str]:
     loaded: Any = None
-    # Most methods set nothing, and listing their steps takes a start longer than most modules.
+    # Most methods set no attribute. To list the instructions of all methods would take longer than most imports.
     for step in dis.get_instructions(code) if _SETS in code.co_code[::2] else ():
         if step.opname == "STORE_ATTR" and loaded == "self":
             yield step.argval
-        # A later Python loads two names by one instruction: the last one lies on top.
+        # A later Python loads two names by one instruction, and the last one is on top of the stack.
         loaded = step.argval[-1] if isinstance(step.argval, tuple) and step.argval else step.argval
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

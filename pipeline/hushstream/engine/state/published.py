@@ -41,10 +41,10 @@ slot, at worst the newest complete one of its successor.
 """
 
 HEAD = -1
-"""Stands for a part's number: the head, which is sent after all parts were acknowledged."""
+"""Part number of the head, which is sent after all parts were acknowledged."""
 
 CHECKPOINT = -2
-"""Stands for a part's number: the checkpoint (`hushstream.engine.journal.checkpoints`)."""
+"""Part number of the checkpoint (`hushstream.engine.journal.checkpoints`)."""
 
 PUBLIC_RING = KeyRing(0, 0, (), seeded_key(0, "published state"))
 """Keys of a role without a key, whose values are all public. Damage is found, and nothing is encrypted."""

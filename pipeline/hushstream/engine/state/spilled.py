@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 NEVER_MS = 1 << 62
-"""Replaces the log time of a user's last context, if the record must not expire."""
+"""Value in place of the log time of a user's last context, if the record must not expire."""
 
 
 class StoredUser(NamedTuple):

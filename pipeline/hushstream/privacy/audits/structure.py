@@ -2,10 +2,10 @@
 
 A pooled audit sees neither. One place without noise hardly moves the mean of fifty, and one draw that all places share
 leaves the law of each as it should be, while every difference between places is exact. So here each place (a cell, a
-node of a counter, a coordinate of a user) is held against the law by itself, and against every other place.
+node of a counter, a coordinate of a user) is compared with the law by itself, and with every other place.
 
-Both tests are exact for every number of draws; what they may get wrong is shared among all places and all pairs
-(Bonferroni). Source of both bounds: Hoeffding 1963; the first is in `Sizes.lower_bound`.
+Both tests are exact for every number of draws. The probability of a false alarm is divided among all places and all
+pairs (Bonferroni). Source of both bounds: Hoeffding 1963; the first is in `Sizes.lower_bound`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Noises:
 
     Attributes:
         drawn: float64 or int64 (runs, places); runs are independent, each under its own nonce.
-        name: of a place.
+        name: gives the name of a place.
         sizes: of the noise, if several places are one draw (vectors), float64 (runs, draws); else those of ``drawn``.
     """
 

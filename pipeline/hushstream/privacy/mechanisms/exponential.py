@@ -74,7 +74,7 @@ def exponential_residue(candidates: int) -> Fraction:
     """Upper bound on the total variation distance of a choice from the exact law.
 
     Every weight is off by at most 1 and a little of 2^128 times its exponential, and their sum is at least 2^128; the
-    choice by 256 random bits is off by less than 2^-256 a candidate.
+    choice by 256 random bits is off by less than 2^-256 for each candidate.
     """
     return Fraction(candidates + 1, 1 << (WEIGHT_BITS - 1))
 

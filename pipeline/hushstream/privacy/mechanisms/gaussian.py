@@ -173,7 +173,7 @@ def _heights(scale: Any, count: int) -> list[Any]:
 
 
 def _tail(scale: Any, reach: int) -> Fraction:
-    """Mass at |x| >= reach, above: (reach + k)^2 >= reach^2 + 2 k reach bounds the sum by a geometric series.
+    """Upper bound on the mass at |x| >= reach: (reach + k)^2 >= reach^2 + 2 k reach gives a geometric series.
 
     The normaliser is at least sqrt(2 pi s) by Poisson's summation, and at least 1, its term at zero.
     """
@@ -260,7 +260,7 @@ def _attempt(
     pending: NDArray[np.int64],
     attempt: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """One attempt for every pending integer: its value, and whether it stands."""
+    """Make one attempt for every pending integer: its value, and whether it is accepted."""
     bucket = tables.thresholds.passed(words[:, 0])
     offset = (words[:, 1] & np.uint64((1 << tables.offset_bits) - 1)).astype(np.int64)
     magnitude = (bucket << tables.offset_bits) + offset
@@ -310,7 +310,7 @@ def _real(value: Fraction) -> Any:
 
 @lru_cache(maxsize=256, typed=True)
 def gaussian_reach(variance_numerator: int, variance_denominator: int) -> int:
-    """No draw is larger in size."""
+    """Largest absolute value of a draw."""
     return _reach(_variance_of(variance_numerator, variance_denominator))
 
 

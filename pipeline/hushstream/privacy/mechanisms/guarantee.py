@@ -326,7 +326,7 @@ def _sums_guarantee(
     deployment: Deployment,
     tree_levels: int,
 ) -> Guarantee:
-    """Of sums of which a report moves two in each of ``places`` cells, by ``levels`` together in L1."""
+    """The guarantee of sums, if a report moves two sums in each of ``places`` cells, by ``levels`` together in L1."""
     total = _slots(lifetime_slots, devices)
     scale = laplace_scale(epsilon, levels * tree_levels)
     micro = amplified_epsilon_micro(epsilon, sampling)
@@ -358,7 +358,10 @@ def _sums_guarantee(
 
 
 def _lifetime(slots: int, devices: int, micro: int, delta: int, exchanged: int) -> Lifetime:
-    """All slots against none of them at ``delta``, and against as many others, through none, at ``exchanged``."""
+    """The prices of all slots of a person: against none with ``delta``, and against as many others with ``exchanged``.
+
+    The second price goes through no slots: from the slots to none, then from none to the others.
+    """
     total = slots * devices * micro
     return Lifetime(slots, devices, Cost(total, delta), Cost(2 * total, exchanged))
 

@@ -141,11 +141,11 @@ def _quadrature(scale: Fraction, dimension: int, steps: int) -> Fraction:
     """Step 3 of the module's docstring; any angle gives a bound, and this one nearly the best."""
     rate = 2 * math.pi * steps / math.log(2)
     angle = _CONTEXT.mpf(math.atan(rate / (dimension + 0.5)))
-    turns = 2 * _CONTEXT.pi * angle * steps / _CONTEXT.ln2
+    decay = 2 * _CONTEXT.pi * angle * steps / _CONTEXT.ln2
     spread = -(dimension + _CONTEXT.mpf(0.5)) * _CONTEXT.log(_CONTEXT.cos(angle)) + _CONTEXT.sqrt(dimension) / _real(
         scale
     )
-    return to_fraction(2 * _CONTEXT.exp(spread) / (_CONTEXT.exp(turns) - 1)) * (1 + Fraction(1, 1 << 200))
+    return to_fraction(2 * _CONTEXT.exp(spread) / (_CONTEXT.exp(decay) - 1)) * (1 + Fraction(1, 1 << 200))
 
 
 def _nodes(scale: Fraction, dimension: int, steps: int) -> tuple[list[int], list[Any], Any]:
@@ -250,7 +250,7 @@ def k_norm_residue(scale_numerator: int, scale_denominator: int, dimension: int)
 
 @lru_cache(maxsize=64)
 def k_norm_reach(scale_numerator: int, scale_denominator: int, dimension: int) -> int:
-    """No coordinate of a vector is larger in size: the reach of the widest discrete Gaussians.
+    """Largest absolute value of a coordinate of a vector: the reach of the widest discrete Gaussians.
 
     A variance that is a power of four times another has that many powers of two times its reach, so it is enough to
     look at those within a factor of four of the largest.

@@ -32,7 +32,7 @@ class ThresholdLookup:
         first = np.arange(1 << _FIRST_BITS, dtype=np.uint64) << _SHIFT
         counts = np.searchsorted(thresholds, first, side="right").astype(np.int16)
         within = (thresholds >> _SHIFT).astype(np.int64)
-        # A threshold that is the first word of its entry parts it from the entry before, and divides none.
+        # A threshold that is the first word of an entry lies between this entry and the one before: inside neither.
         counts[within[thresholds != first[within]]] = _UNDECIDED
         self._counts = counts
         self._thresholds = thresholds

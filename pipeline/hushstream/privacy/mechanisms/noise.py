@@ -53,7 +53,8 @@ class NoiseAddress:
     Attributes:
         purpose: what is drawn ("release-noise", "sampling", ...).
         deployment: the deployment's id.
-        genesis_nonce: the 32 random bytes of the journal's first record: a wiped broker is a new world.
+        genesis_nonce: the 32 random bytes of the journal's first record. After a broker was wiped, the new journal has
+            other noise.
         system: its name.
         mechanism: for instance "slot-sums".
         parameters: every noise parameter by name (epsilon in millionths, levels, cells, ...).
@@ -120,7 +121,7 @@ class NoiseAddress:
         )
 
     def at(self, purpose: str) -> NoiseAddress:
-        """The same release, for another purpose."""
+        """The address of the same release for another purpose."""
         return replace(self, purpose=purpose)
 
 
@@ -180,7 +181,7 @@ class KeyedStream:
 
 @lru_cache(maxsize=256, typed=True)
 def _encoded_draw(*parts: Part) -> bytes:
-    """Number, law and parameters of a draw; many streams, one after the other, draw the same."""
+    """Encode number, law and parameters of a draw. A cache is used, because many streams make the same draws."""
     return encode(*parts)
 
 
@@ -231,8 +232,8 @@ def discrete_laplace(stream: KeyedStream, scale_numerator: int, scale_denominato
         Delta_1 / s. The tables are off by at most ``residue`` in total variation per integer. If neighbours
         differ in c integers only, the noise of all others has one law under both and costs nothing, so for
         every event E: P'(E) <= P(E) + c r <= e^eps Q(E) + c r <= e^eps Q'(E) + (1 + e^eps) c r, that is
-        delta <= (1 + e^eps) c r with r = residue. The words are those of HMAC-SHA256 and ChaCha20: telling
-        them from uniform ones breaks one of the two.
+        delta <= (1 + e^eps) c r with r = residue. The words are those of HMAC-SHA256 and ChaCha20: whoever can
+        distinguish them from uniform words has broken one of the two.
     """
     tables = laplace_tables(scale_numerator, scale_denominator)
     if size < 0:

@@ -114,7 +114,7 @@ class RandomisedResponse:
     def guarantee(
         self, responses: int = 1, devices: int = 1, deployment: Deployment = "edge", zone: str = "edge"
     ) -> Guarantee:
-        """What it promises for one response, and for all ``responses`` of one person on ``devices`` devices."""
+        """The guarantee of one response, and of all ``responses`` of one person on ``devices`` devices."""
         one, life = Cost(self.epsilon_micro), Cost(responses * devices * self.epsilon_micro)
         return Guarantee(
             mechanism=f"randomised response over {self.categories} categories, epsilon"

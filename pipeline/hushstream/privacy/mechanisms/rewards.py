@@ -108,7 +108,7 @@ class LocalReward:
     def guarantee(
         self, rewards: int = 1, devices: int = 1, deployment: Deployment = "edge", zone: str = "edge"
     ) -> Guarantee:
-        """What it promises for one reward, and for all ``rewards`` of one person on ``devices`` devices.
+        """The guarantee of one reward, and of all ``rewards`` of one person on ``devices`` devices.
 
         Raises:
             BadGuarantee: a number of rewards or devices below 1.

@@ -64,7 +64,7 @@ def conversion_rows(promise: Guarantee) -> tuple[ConversionRow, ...]:
 
 
 def conversion_lines(promise: Guarantee, rows: Sequence[ConversionRow]) -> list[str]:
-    """The rows as lines of a table, behind which question they are the price of; one line where there are none."""
+    """The rows as lines of a table, below a line that says which question they price; one line if there are no rows."""
     if not rows:
         return ["None: this mechanism is priced by epsilon and delta together."]
     head = ["covers", "pure epsilon", "rho", *(f"epsilon at {delta}" for delta in DELTAS)]
@@ -74,13 +74,13 @@ def conversion_lines(promise: Guarantee, rows: Sequence[ConversionRow]) -> list[
         lines.append([row.covers, pure, epsilon_text(row.rho_micro), *map(epsilon_text, row.at_micro)])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    asked = "Which of two it was"
+    query = "Which of two it was"
     if not promise.public_participation:
-        asked = "Whether it was there at all; which of two it was costs twice the pure epsilon, or four times the rho"
-    told = [f"{asked}. The tables' residue comes on top of each delta.", *table]
+        query = "Whether it was there at all; which of two it was costs twice the pure epsilon, or four times the rho"
+    text = [f"{query}. The tables' residue comes on top of each delta.", *table]
     if promise.lifetime.cost.delta_units >= DELTA_ONE:
-        told.append(f"{promise.units_in_life} together pay a delta of 1: nothing is promised, in any currency.")
-    return told
+        text.append(f"{promise.units_in_life} together pay a delta of 1: nothing is promised, in any currency.")
+    return text
 
 
 def _row(promise: Guarantee, times: int, units: int, covers: str) -> ConversionRow:

@@ -250,16 +250,16 @@ class Guarantee:
         unit_weak = self.unit_prices.weak
         if unit_weak is not None:
             return f"for one person as a whole {life.weak} is promised, and for {self.unit} {unit_weak}"
-        said = f"for one person as a whole {life.weak} is promised{beyond(self.unit, self.unit_prices)}"
-        return said if self.lifetime.cap is None else f"{said}; {self.lifetime.cap}"
+        text = f"for one person as a whole {life.weak} is promised{beyond(self.unit, self.unit_prices)}"
+        return text if self.lifetime.cap is None else f"{text}; {self.lifetime.cap}"
 
     @property
     def units_in_life(self) -> str:
         """The units of one person in `lifetime`, in words."""
         units, devices = self.lifetime.units, self.lifetime.devices
-        said = self.unit if units == 1 else f"{units} {noun(self.unit)}s of one user"
-        said = said if devices == 1 else f"{said} on each of {devices} unlinked devices"
-        return said if self.lifetime.counted else f"{said}, as is supposed: nobody counts them"
+        text = self.unit if units == 1 else f"{units} {noun(self.unit)}s of one user"
+        text = text if devices == 1 else f"{text} on each of {devices} unlinked devices"
+        return text if self.lifetime.counted else f"{text}, as is supposed: nobody counts them"
 
     def under_key(self, reproducible: bool) -> Guarantee:
         """The same guarantee with the kind of key that the release uses."""

@@ -153,8 +153,8 @@ def core_sentence(person: Prices, subject: Subject, unit: str, unit_prices: Pric
     """The promise to a person, and what remains if it promises nothing; without a full stop."""
     released = "from all that this deployment releases"
     if person.weak is not None:
-        said = "; ".join(_weak_clauses(person, subject, beyond(unit, unit_prices)))
-        return f"{said}, {released}; {_unit_clause(unit, unit_prices)}"
+        clauses = "; ".join(_weak_clauses(person, subject, beyond(unit, unit_prices)))
+        return f"{clauses}, {released}; {_unit_clause(unit, unit_prices)}"
     which = f"nobody learns more than {factor(person.which)} about {subject.which}{chance(person.which)}"
     if person.took_part is None:
         return f"{which}, {released}; {subject.public}"
@@ -176,7 +176,7 @@ def core_phrase(person: Prices, subject: Subject, unit: str, unit_prices: Prices
 
 
 def bars(person: Prices, subject: Subject, unit: str, unit_prices: Prices) -> tuple[Odds, ...]:
-    """The bars of the picture: before; about a person, the larger price first; about one unit where it differs."""
+    """The bars of the picture: before any release; about a person (larger price first); about a unit if it differs."""
     found = [Odds("before anything is released", 0.5), *_pair(person, subject)]
     if unit_prices != person:
         found += _pair(unit_prices, Subject(f"{unit}: which of two it was", f"{unit}: whether it was there at all", ""))
@@ -206,17 +206,17 @@ def even_odds(cost: Cost) -> float:
 
 
 def _weak_clauses(person: Prices, subject: Subject, beyond: str) -> list[str]:
-    """The promise for each question, if one of them is weak; one clause if both are alike."""
-    asked = [(person.which, subject.which)]
+    """The promise for each question, if one of them is weak; one clause if both promises are equally weak."""
+    questions = [(person.which, subject.which)]
     if person.took_part is not None:
-        asked.append((person.took_part, subject.took_part))
-    alike = {weakness(cost) for cost, _ in asked}
-    if alike == {NOTHING}:
+        questions.append((person.took_part, subject.took_part))
+    weaknesses = {weakness(cost) for cost, _ in questions}
+    if weaknesses == {NOTHING}:
         return [f"for one person as a whole nothing is promised{beyond}"]
-    if alike == {LITTLE}:
-        far = " and ".join(f"{_power(cost)} about {about}" for cost, about in asked)
-        return [f"for one person as a whole next to nothing is promised{beyond} (factors of {far})"]
-    return [_clause(cost, about) for cost, about in asked]
+    if weaknesses == {LITTLE}:
+        factors = " and ".join(f"{_power(cost)} about {about}" for cost, about in questions)
+        return [f"for one person as a whole next to nothing is promised{beyond} (factors of {factors})"]
+    return [_clause(cost, about) for cost, about in questions]
 
 
 def _clause(cost: Cost, about: str) -> str:

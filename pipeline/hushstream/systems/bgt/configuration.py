@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Literal
 
 from hushstream.engine import language
-from hushstream.engine.configuration import PartitionConfig, PrivacyConfig, config_digest, later, said_aside
+from hushstream.engine.configuration import PartitionConfig, PrivacyConfig, config_digest, later, undigested_privacy
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import REFUSE_UNKNOWN, number, positive, require, require_deployment, seconds, whole
 
@@ -180,7 +180,7 @@ class BgtConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
     budget: BudgetConfig | None = None
-    privacy: PrivacyConfig = said_aside()
+    privacy: PrivacyConfig = undigested_privacy()
     kind: Literal["hosted", "edge"] = later("hosted")
     settle_seconds: float = later(SETTLE_SECONDS)
     system: Literal["bgt"] = "bgt"

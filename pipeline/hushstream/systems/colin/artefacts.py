@@ -22,7 +22,7 @@ def prepare(config: CollaborativeConfig, given: Given) -> Mapping[str, bytes]:
 
     Raises:
         ConfigurationError: there is none, or another one was prepared before.
-        RelationError: a line of the edge list is something else, or it is no graph of its users.
+        RelationError: a line of the edge list cannot be read, or the lines make no graph of the listed users.
     """
     artefacts = given.artefacts
     if GRAPH.name not in given.inputs:
@@ -40,7 +40,7 @@ def assemble(config: CollaborativeConfig, artefacts: Artefacts) -> Collaborative
 
     Raises:
         ConfigurationError: the graph is missing or damaged.
-        RelationError: it is no graph of its users.
+        RelationError: the file has no graph of its users.
     """
     return CollaborativeSystem.of(config, read_relation(artefacts), artefacts.public_dataset is not None)
 

@@ -22,10 +22,10 @@ from hushstream.engine.configuration import (
     PrivacyConfig,
     config_digest,
     later,
-    mode_said_aside,
     renamed,
     require_mode,
-    said_aside,
+    undigested_mode,
+    undigested_privacy,
 )
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import (
@@ -60,8 +60,8 @@ class FeatureConfig:
     Attributes:
         dimension: d, number of features of one arm.
         norm: their largest L2 length.
-        norm_l1: their largest L1 length; null for sqrt(dimension) * norm, which always holds. A smaller one makes
-            Laplace noise smaller.
+        norm_l1: their largest L1 length; null for sqrt(dimension) * norm, which bounds any vector of that L2 length. A
+            smaller one makes Laplace noise smaller.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -244,8 +244,8 @@ class CollaborativeConfig:
     release: ContinualConfig = field(default_factory=ContinualConfig)
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
     budget: BudgetConfig | None = None
-    privacy: PrivacyConfig = said_aside()
-    mode: Mode = mode_said_aside()
+    privacy: PrivacyConfig = undigested_privacy()
+    mode: Mode = undigested_mode()
     system: Literal["colin"] = "colin"
     exploration: ExplorationConfig = later(ExplorationConfig())
     named_items: bool = later(False)

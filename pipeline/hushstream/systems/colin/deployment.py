@@ -68,7 +68,7 @@ class CollaborativeSystem(Core[CollaborativeConfig]):
 
     @classmethod
     def of(cls, config: CollaborativeConfig, graph: SocialGraph, public_dataset: bool = False) -> CollaborativeSystem:
-        """Join a configuration and the graph of its users; ``public_dataset`` for a replay of one.
+        """Join a configuration and the graph of its users; ``public_dataset``: whether a public dataset is replayed.
 
         Raises:
             ConfigurationError: a model of this size would not fit into a record.
@@ -119,7 +119,7 @@ class CollaborativeSystem(Core[CollaborativeConfig]):
         return ContextRules(
             arms=self.config.arms,
             width=self.config.arms * self.features.dimension,
-            good=self._short,
+            good=self._lengths_allowed,
             refusal=Refusal.TOO_LONG_FEATURES,
             expected=f"each of {self.config.arms} arms' {self.features.dimension} features, within the length bounds",
             tracks=(TRACK,),
@@ -133,15 +133,16 @@ class CollaborativeSystem(Core[CollaborativeConfig]):
     def catalogue_rules(self) -> CatalogueRules | None:
         """Rules of the catalogue, if items have names.
 
-        No sum here belongs to an item, so a row is free when no decision of its last item waits any more: all decisions
-        of one settle span leave one full span after its end.
+        No sum here belongs to an item, so a row is free as soon as no decision about its last item waits any more. That
+        is two settle spans after the item was retired: all decisions of one span leave one full span after its end.
         """
         if not self.config.named_items:
             return None
         return CatalogueRules(self.config.arms, 2 * round(self.config.settle_seconds * 1000), self.digest)
 
-    def _short(self, contexts: NDArray[np.float32]) -> NDArray[np.bool_]:
-        rows = short_enough(contexts.reshape(-1, self.features.dimension), self.features)
+    def _lengths_allowed(self, contexts: NDArray[np.float32]) -> NDArray[np.bool_]:
+        features = self.config.features
+        rows = short_enough(contexts.reshape(-1, features.dimension), features)
         return np.asarray(rows.reshape(-1, self.config.arms).all(axis=1))
 
     def noised_sums(self, key: Key, genesis_nonce: bytes, epoch: int, partition: int) -> NoisedRewardSums:

@@ -1,15 +1,16 @@
 """The plan of a collaborative deployment: noise against signal in one user's sums.
 
-After n rewards a user's sum b of features times reward bears noise of variance s^2 a coordinate; A is exact. Features
-of length L spread evenly over d coordinates, so A is about m = n L^2 / d on the diagonal, and an entry of theta is
-known within V = (m r + s^2) / m^2, r the variance of a reward. Rewards that a user gives to different arms differ by a
-spread u, so an entry has variance u^2 / L^2 beforehand, and what is kept of an arm's value is
-c = u^2/L^2 / (u^2/L^2 + V). What an argmax over arms gains is proportional to the deviation of what is known, sqrt(c):
-the share of the non-private gain is sqrt(c / c at s = 0).
+After n rewards a user's sum b of features times reward bears noise of variance s^2 a coordinate; A is exact. Let
+features of length L be spread evenly over d coordinates. Then A is about m = n L^2 / d on the diagonal, and an entry of
+theta is known with variance V = (m r + s^2) / m^2, r the variance of a reward. A user's mean rewards for different arms
+have the standard deviation u, so an entry has the prior variance u^2 / L^2. The share of an arm's value that is known
+is c = u^2/L^2 / (u^2/L^2 + V). What an argmax over arms gains is proportional to the deviation of what is known,
+sqrt(c). So the share of the non-private gain is sqrt(c / c_0), with c_0 the value of c at s = 0.
 
-A user alone is the lower bound. k identical users with ties act as one user with k times the rewards and the noise of k
-sums: V is divided by k. Nobody knows beforehand how similar neighbours are. So the expected value is that of a user
-alone, and the upper bound assumes that all users of the graph are identical (for colin and goblin; linucb has no ties).
+The lower bound takes each user alone. k identical users with ties act as one user with k times the rewards and the
+noise of k sums: V is divided by k. Nobody knows beforehand how similar neighbours are. So the expected value, too,
+takes each user alone; the upper bound assumes that all users of the graph are identical (for colin and goblin; linucb
+has no ties).
 """
 
 from __future__ import annotations
@@ -30,10 +31,12 @@ ASSUMED_SPREAD, ASSUMED_RATE = 0.15, 0.5
 """Deviation of a user's mean rewards over arms, and the mean reward."""
 
 FACTORS = (math.sqrt(0.5), 1.0, math.sqrt(2.0))
+"""All spreads times these make the range."""
+
 MOST_USERS = 16_384
 """Largest number of users for one aggregator, however few features there are."""
 
-LITTLE = 0.5
+LEAST_SHARE = 0.5
 """Below this share of the non-private gain, noise dominates what is learned."""
 
 _COUNTER_KB, _LEARNER_KB, _STATE_KB = (3.8, 9.5), (6.3, 18.0), (1.4, 2.6)
@@ -92,7 +95,7 @@ def plan(config: CollaborativeConfig, nodes: int, audience: Audience) -> Plan:
     ratio = noise_against_signal(config, max(1, last), ASSUMED_SPREAD)
 
     def first(factor: float) -> int | None:
-        return first_day(lambda day: at(day, factor) >= LITTLE)
+        return first_day(lambda day: at(day, factor) >= LEAST_SHARE)
 
     days = [first(factor) for factor in reversed(FACTORS)]
     return Plan(
@@ -112,11 +115,11 @@ def plan(config: CollaborativeConfig, nodes: int, audience: Audience) -> Plan:
         lives=lives_of(rewards, lambda count: _prices(config, nodes, count)),
         sizes=_sizes(config, audience),
         assumed=(
-            f"a user's mean rewards differ over arms by {ASSUMED_SPREAD:g} around {rate:g}; the range is from 1.41 "
-            f"times less, each user alone, to 1.41 times more with {count_text(tied, 'user', ',')} of one "
-            f"taste tied together",
-            "features spread evenly over their numbers; better than no learning is said from "
-            f"{LITTLE:g} of the non-private gain on",
+            f"a user's mean rewards differ over arms by {ASSUMED_SPREAD:g} around {rate:g}; the range goes from a "
+            f"difference 1.41 times smaller, each user alone, to one 1.41 times larger, with "
+            f"{count_text(tied, 'user', ',')} of one taste tied together",
+            "features are spread evenly over their coordinates; a deployment counts as better than no learning from "
+            f"{LEAST_SHARE:g} of the non-private gain on",
             f"each user makes {count_text(audience.visits, 'visit')} in "
             f"{count_text(audience.days, 'day', 'g')}, and each brings a reward",
         ),
@@ -137,9 +140,9 @@ def warnings(config: CollaborativeConfig) -> tuple[str, ...]:
 
 def _verdict(ends: Range) -> tuple[bool | None, str]:
     kept = f"noise leaves {ends.middle:.2f} ({ends.low:.2f} to {ends.high:.2f}) of the non-private gain"
-    if ends.high < LITTLE:
+    if ends.high < LEAST_SHARE:
         return False, f"It will not beat no learning: {kept}, so most of what is learned is noise."
-    if ends.low < LITTLE:
+    if ends.low < LEAST_SHARE:
         return None, f"It may or may not beat no learning, by how alike users are: {kept}."
     return True, f"It will beat no learning: {kept}."
 

@@ -35,7 +35,7 @@ from hushstream.systems.colin.configuration import GRID_BITS, ContinualConfig, F
 from hushstream.systems.colin.topics import TOPICS
 
 _MARGIN = 1 + 2.0**-30
-"""Margin of the sensitivity: larger than that of `short_enough`, and negligible."""
+"""Relative margin of the sensitivity: above that of `short_enough`, and too small to change the noise visibly."""
 
 NEIGHBOURS = Neighbours(
     relation="replace one reward: neighbours differ in one reward of one user, any two values in [0, 1]",
@@ -50,13 +50,13 @@ NOT_PROTECTED = (
 )
 """The learners of a collaborative deployment are workers of its operator, whoever adds the noise."""
 _LOST_LEARNERS = (
-    "no operator goes on without a learner's journal that was lost or cut (`--accept-loss`): the counter takes what its"
-    " next one sends again in other batches, so after the flag was given k times a reward may have paid k + 1 times"
+    "no operator accepts the loss of a learner's journal (`--accept-loss`): the next journal sends its rewards again in"
+    " other batches, and the counter counts them again; after k losses a reward may have cost k + 1 times its price"
 )
 
 
 def budget_of(release: ContinualConfig) -> Budget:
-    """The configured price as the counter's calibration takes it."""
+    """The configured price, in the form that the counter's calibration takes."""
     if release.noise == "laplace":
         return PureEpsilon(release.epsilon)
     if release.noise == "k-norm":
@@ -92,7 +92,7 @@ def counter_epoch_guarantee(release: ContinualConfig, features: FeatureConfig, n
     plan = plan_of(release, features)
     zone = "counter" if release.noise_at == "server" else "edge"
     promise = plan.guarantee(NEIGHBOURS, release.rewards_per_user, "hosted", zone)
-    # Before the graph is there nobody knows how many users it has.
+    # Before the graph is prepared, the number of users is not known.
     users = "" if nodes == 1 else f"{nodes} users, "
     return replace(
         promise,

@@ -13,8 +13,8 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.configuration import GRID_BITS, FeatureConfig
 
 MAX_ROWS_A_RECORD = 256
-"""Rows in one record of rewards, or in one release at the edge: so that a step, which takes whole records, stays
-within the size of a record."""
+"""Largest number of rows in one record of rewards, or in one release at the edge. A step takes whole records, so this
+keeps its release within the size of a record."""
 
 FORGOTTEN = 1 << 62
 """Replaces the number of counted rewards of an erased user, so that no allowance covers another one."""
@@ -101,10 +101,10 @@ class Rows:
 
 
 def parse_rows(nodes: bytes, features: bytes, rewards: bytes, shape: Shape) -> Rows:
-    """Rows out of the columns of a record.
+    """Read rows from the columns of a record.
 
     Raises:
-        BadRows: columns of other lengths, unknown nodes, features that are too long, rewards outside [0, 1].
+        BadRows: columns whose lengths do not match, unknown nodes, features that are too long, rewards outside [0, 1].
     """
     n, d = len(nodes) // 4, shape.features.dimension
     if n < 1 or (len(nodes), len(features), len(rewards)) != (4 * n, 4 * n * d, 8 * n):
@@ -133,8 +133,8 @@ def sum_of_names(events: NDArray[np.void]) -> bytes:
 def short_enough(features: NDArray[np.float32], bounds: FeatureConfig) -> NDArray[np.bool_]:
     """Which rows of (n, d) are within both lengths; what is not finite is not.
 
-    The lengths are compared in float64 with a margin of 2^-40: it is far below a step of the lattice, and what the
-    noise is sized by has a larger one (`hushstream.systems.colin.release`).
+    The lengths are compared in float64 with a margin of 2^-40. This is far below a step of the lattice, and below the
+    margin of the sensitivity that sizes the noise (`hushstream.systems.colin.release`).
     """
     exact = features.astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -61,7 +61,7 @@ LEARNER = answering_role(
 NOISING_LEARNER = replace(LEARNER, writes=("releases", "ledger", "dead-letters-edge"))
 """The learner without a trusted counter: it adds the noise."""
 
-# An epoch that adds noise anew to all rewards before it makes each of them pay again.
+# An epoch that adds new noise to all earlier rewards is charged again for each of them.
 COUNTER = releasing_role(
     "counter",
     COUNTER_ZONE,
@@ -125,7 +125,8 @@ def _priced(config: CollaborativeConfig, artefacts: Artefacts) -> Priced:
 
 
 _ARMS_ARE_PUBLIC = (
-    "It changes no guarantee: neighbours differ in one reward, which arm was shown is public, and no draw follows one."
+    "It changes no guarantee: neighbours differ in one reward, which arm was shown is public, and arms are drawn from "
+    "released models, not from rewards."
 )
 
 
@@ -171,7 +172,8 @@ def _erasure(core: CollaborativeSystem) -> Erasure:
             f"their open rows and exact sums in {holders}: until the next snapshot; sealed on state topics: five days",
         ),
         names=partial(_names, core),
-        # The learner passes no reward of theirs on once it has folded the tombstone, so each that is there came before.
+        # The learner sends no reward of the user after it has folded the tombstone, so every reward on the topic came
+        # before it.
         passed_on=frozenset({REWARDS.name}),
     )
 

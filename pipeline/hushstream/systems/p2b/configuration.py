@@ -22,10 +22,10 @@ from hushstream.engine.configuration import (
     config_digest,
     declared_features,
     later,
-    mode_said_aside,
     renamed,
     require_mode,
-    said_aside,
+    undigested_mode,
+    undigested_privacy,
 )
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import (
@@ -421,8 +421,8 @@ class P2BConfig:
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
     users: UsersConfig = field(default_factory=UsersConfig)
     budget: BudgetConfig | None = None
-    privacy: PrivacyConfig = said_aside()
-    mode: Mode = mode_said_aside()
+    privacy: PrivacyConfig = undigested_privacy()
+    mode: Mode = undigested_mode()
     kind: DeploymentKind = "hosted"
     system: Literal["p2b"] = "p2b"
     expected_items: int | None = later(None)

@@ -1,8 +1,9 @@
 """Cells of [0, 1]^d as whole numbers: every level cuts each side in m, so a cell of level l is m^-l wide.
 
-A cell's *path* writes, level by level, which of the m^d children it lies in, base m^d. So the cells below a cell are
-one run of paths, a parent is a division, and a point is in the cell whose run holds the point's path on the deepest
-level: one sorted search finds the cell of a whole batch. A cell's number is level * 2^57 + path.
+A cell's *path* is a number to base m^d. Its digits say, level by level, which of the m^d children holds the cell. So
+the paths below a cell are one run of numbers, and a division by m^d gives the parent. A point is in the cell whose run
+contains the point's path on the deepest level: one sorted search finds the cells of a whole batch. A cell's number is
+level * 2^57 + path.
 
 Source: Zhou et al., Differentially Private Online Learning for Cloud-Based Video Recommendation (P-DAP), section V.A.
 """
@@ -111,7 +112,7 @@ class Grid:
         return int((cell & _PATH_MASK) * self.children ** (self.levels - level_of(cell)))
 
     def width(self, level: int) -> int:
-        """How many paths of the deepest level a cell of ``level`` has."""
+        """Number of paths of the deepest level below a cell of ``level``."""
         return int(self.children ** (self.levels - level))
 
     def parent(self, cell: int) -> int:
@@ -120,7 +121,7 @@ class Grid:
         return ROOT if level == 0 else ((level - 1) << PATH_BITS) | ((cell & _PATH_MASK) // self.children)
 
     def ancestors(self, cells: Int64, level: int | Int64) -> Int64:
-        """The cells of ``level`` (one, or one for each) above these, none of which lies higher than that."""
+        """The ancestor of each cell on ``level`` (one for all, or one for each); no cell may lie above its level."""
         up = levels_of(cells) - level
         paths = (cells & _PATH_MASK) // np.int64(self.children) ** up
         return np.asarray((np.asarray(level, dtype=np.int64) << PATH_BITS) | paths)

@@ -1,7 +1,7 @@
 """The configuration of a P-DAP deployment: vendors, the partition of contexts, the release of blocks, the model.
 
-Plain frozen values, checked once, digested once. Contexts' cells, who serves whom, which arm was shown and all timing
-are public; rewards alone are private, and one event's reward is the unit.
+Plain frozen values, checked once, digested once. Contexts' cells, which vendor serves which context, which arm was
+shown and all timing are public; rewards alone are private, and one event's reward is the unit.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from hushstream.engine.configuration import (
     PrivacyConfig,
     declared_features,
     later,
-    mode_said_aside,
     require_mode,
-    said_aside,
+    undigested_mode,
+    undigested_privacy,
 )
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import (
@@ -83,7 +83,7 @@ class CellConfig:
     Attributes:
         branching: m, parts of each side of a cell that splits.
         split_at: A; a cell of level l splits when A m^(p l) contexts arrived in it.
-        growth: p, by which a deeper cell needs more arrivals.
+        growth: p, the exponent by which deeper cells need more arrivals.
         levels: L, the deepest level.
         cap: most open cells; beyond it the deepest open cell above a context serves.
     """
@@ -122,7 +122,7 @@ class BlockConfig:
         window_ratio: each window closes at this multiple of the total before.
         seconds: a window also closes this log time after its first outcome; null for never.
         events_per_person: c, events of one person that are priced together; an assumption, because nobody counts them.
-        horizon: largest number of outcomes of a counter; later ones are refused.
+        horizon: largest number of outcomes of a counter; further ones are refused.
     """
 
     __pydantic_config__ = REFUSE_UNKNOWN
@@ -211,7 +211,7 @@ def steps_to(levels: int, given: tuple[float, ...]) -> tuple[float, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Windows close when n0 ratio^w outcomes are in, rounded up, w = 0, 1, ...
+    """Says when windows close: window w = 0, 1, ... closes after n0 ratio^w outcomes in total, rounded up.
 
     Attributes:
         first: n0.
@@ -231,21 +231,21 @@ class Schedule:
             raise PdapError(f"windows: expected a first total >= 1 and a ratio above 1, got {self.first}, {self.ratio}")
 
     def closes_at(self, window: int) -> int:
-        """Total number ``window``; strictly above the one before."""
+        """Number of outcomes at which a window closes; it is above that of the window before."""
         ratio = exact(self.ratio)
-        # Rounding up alone could give two windows one total where n0 is small.
+        # If n0 is small, rounding up alone could give two windows the same number.
         return max(math.ceil(Fraction(self.first) * ratio**window), self.first + window)
 
     def windows(self, total: int) -> int:
         """Number of windows that have closed when ``total`` outcomes have come."""
         most = 1
-        # Powers of a ratio are long numbers: none is taken far beyond the one that is looked for.
+        # High powers of a ratio are long numbers, so no window far beyond the one that is sought is computed.
         while self.closes_at(most) <= total:
             most *= 2
         return bisect_right(range(most), total, key=self.closes_at)
 
     def after(self, total: int) -> int:
-        """The total at which a window closes that opens after ``total`` outcomes."""
+        """The number of outcomes at which the window closes that is open after ``total`` outcomes."""
         return self.closes_at(self.windows(total))
 
 
@@ -283,8 +283,8 @@ class PdapConfig:
     feedback: FeedbackConfig = field(default_factory=FeedbackConfig)
     partitions: PartitionConfig = field(default_factory=PartitionConfig)
     budget: BudgetConfig | None = None
-    privacy: PrivacyConfig = said_aside()
-    mode: Mode = mode_said_aside()
+    privacy: PrivacyConfig = undigested_privacy()
+    mode: Mode = undigested_mode()
     system: Literal["pdap"] = "pdap"
     declared: Any = later(None)
 

@@ -49,11 +49,11 @@ _LEVEL_MARGIN = 1e-6
 
 
 class PdapSystem(Core[PdapConfig]):
-    """A configuration, joined with whether a public dataset is replayed."""
+    """A configuration, and whether a public dataset is replayed under it."""
 
     @classmethod
     def of(cls, config: PdapConfig, public_dataset: bool = False) -> PdapSystem:
-        """Make a deployment; ``public_dataset`` for a replay of one.
+        """Make a deployment; ``public_dataset``: whether a public dataset is replayed.
 
         Raises:
             ConfigurationError: a model of this size would not fit into a record, or the budget does not cover one
@@ -64,7 +64,7 @@ class PdapSystem(Core[PdapConfig]):
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Numbers of partitions; for topics that each vendor has, of one vendor."""
+        """Numbers of partitions. If each vendor has a topic of its own, the number is that of one vendor's topic."""
         config = self.config
         return {
             "learner": config.partitions.learner,
@@ -113,7 +113,7 @@ class PdapSystem(Core[PdapConfig]):
     def catalogues(self) -> Mapping[str, CatalogueRules]:
         """Rules of each vendor's catalogue; none if items have no names.
 
-        No row is used again, because outcomes of a cell with few of them may wait in a counter for ever.
+        No row is given to another item, because outcomes of a cell with few of them may wait in a counter for ever.
         """
         if not self.config.named_items:
             return {}
@@ -132,7 +132,7 @@ class PdapSystem(Core[PdapConfig]):
         return home if self.config.counters > 1 else 0
 
     def own_topic(self, name: str, home: int) -> str:
-        """The topic of one vendor, of a topic that each vendor has."""
+        """The name of one vendor's topic, for a topic that each vendor has."""
         return of_party(name, self.config.vendors[home].name)
 
     def counters_topic(self, name: str, vendor: str) -> str:
@@ -188,7 +188,7 @@ class PdapSystem(Core[PdapConfig]):
         }
 
     def within_levels(self, reward: float) -> int | None:
-        """A reward from 0 to 1 in reward levels; None if it is no level."""
+        """A reward from 0 to 1 as a number of reward levels; None if it lies between two levels."""
         found = reward * self.config.release.reward_levels
         level = round(found)
         return level if abs(level - found) <= _LEVEL_MARGIN else None

@@ -1,4 +1,4 @@
-"""A report on a released model of P-DAP, from the models topic and the configuration alone: arms by cell.
+"""Reports which arms a released model of P-DAP shows in each cell, from the models topic and the configuration alone.
 
 A model has open cells and 256 tickets for each. In a cell, an arm is shown as often as it has tickets there. So an
 arm's share of the tickets is both the model's preference and its certainty: tickets are drawn from beliefs that include
@@ -54,7 +54,7 @@ class ShownCell:
         }
 
     def as_text(self) -> str:
-        """In a line."""
+        """One line of text."""
         told = ", ".join(f"{item} {100 * count / TICKETS:.3g} %" for item, count in self.tickets[:_MOST_TOLD])
         more = len(self.tickets) - _MOST_TOLD
         return f"{self.name}: {told or 'nothing'}{f', {more} more' if more > 0 else ''}"
@@ -115,7 +115,7 @@ class TicketChange:
         older, newer: their numbers.
         opened: cells of the newer version alone.
         changed: cells whose first item changed: (older, newer).
-        moved: items by how much their share of all tickets grew, the largest change first.
+        moved: items with the growth of their share of all tickets, the largest change first.
     """
 
     older: int
@@ -135,7 +135,7 @@ class TicketChange:
         }
 
     def as_text(self) -> str:
-        """Whole lines."""
+        """The difference as lines of text."""
         lines = [
             f"From version {self.older} to {self.newer}: another item is shown most in "
             f"{count_text(len(self.changed), 'cell', ',')}, {count_text(len(self.opened), 'cell', ',')} opened."
@@ -166,8 +166,8 @@ def read_tickets(
     if not applied or [fields["version"] for fields in applied] != list(range(1, wanted + 1)):
         asked = f"versions 1 to {wanted} of the model" if wanted else "a released model"
         raise HushstreamError(
-            f"model: expected {asked} on topic models, got {len(applied)} of them: a version follows each window and "
-            f"says what it changed; what was trimmed is gone"
+            f"model: expected {asked} on topic models, got {len(applied)} of them: a version holds only what it "
+            f"changed, so none before it may have been trimmed"
         )
     updates = [Aggregate(system.config).publish(), *(parse_model(one, system.config.arms) for one in applied)]
     cells, tickets = _joined(updates)

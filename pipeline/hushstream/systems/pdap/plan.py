@@ -1,4 +1,4 @@
-"""The plan for vendors that share, from public numbers without a simulation.
+"""Makes the plan for vendors that share, from public numbers, without a simulation.
 
 Blocks, windows and the pool follow from the configuration (`hushstream.systems.pdap.algorithm.plan`). Whether sharing
 is better than separate learning depends on the differences between vendors: the study of the system simulates it, and
@@ -33,14 +33,13 @@ def plan(config: PdapConfig, audience: Audience) -> Plan:
         verdict=(
             f"It will not beat vendors that keep apart, so {KEEP_APART}: no block is ever released."
             if hopeless
-            else "Whether sharing beats vendors that keep apart has to be played."
+            else "Only a simulation can say whether sharing beats vendors that keep apart."
         ),
         unit="decisions",
         paid="decision",
         noise=(
-            f"a block of {count_text(found.noise_outcomes, 'outcome', ',.0f')} bears as much noise as its rewards "
-            f"scatter; the smallest "
-            f"has {found.least:,}",
+            f"in a block of {count_text(found.noise_outcomes, 'outcome', ',.0f')} the noise is as large as the "
+            f"scatter of the rewards; the smallest block has {found.least:,}",
         ),
         lives=lives_of(audience.of_one, lambda events: _prices(config, events)),
         sizes=_sizes(config),

@@ -31,7 +31,7 @@ UNIT = "one reward"
 NOT_PROTECTED = (
     "which cell a context lies in, its home vendor, who was forwarded to whom, and when anything happened",
     "which arm was shown, that it was shown, and how many outcomes each cell and arm has had (all public)",
-    "which items vendors offer and retire, and when: it is published as it is, whatever they decided it by",
+    "which items vendors offer and retire, and when: this is published without noise, however they decided it",
     "what holds for the population, and what follows from it for anyone",
     OPEN_IN["hosted"],
     "an arm's share of tickets in a cell: every vendor reads what the others' arms are believed to earn",
@@ -39,7 +39,7 @@ NOT_PROTECTED = (
 CONDITIONS = (
     "every outcome is in one block, ever",
     "no arm is chosen by anyone who sees rewards: outcomes of such choices would carry one reward into many blocks",
-    "no block's noise is ever used for other outcomes (the journal's digests see to it)",
+    "no block's noise is ever used for other outcomes (digests in the journal ensure this)",
 )
 
 
@@ -48,8 +48,9 @@ def epoch_guarantee(config: PdapConfig) -> Guarantee:
     """The guarantee of one noise epoch, for ever.
 
     Guarantee:
-        Pure epsilon, the largest level's: `hushstream.systems.pdap.counter.pending`. One draw's law differs between
-        neighbours, so delta is (1 + e^eps) times its table's residue; c events of one person are c draws.
+        Pure epsilon, the largest of any level; the proof is in `hushstream.systems.pdap.counter.pending`. The law of
+        one draw differs between neighbours, so delta is (1 + e^eps) times the residue of its table. c events of one
+        person are c draws.
     """
     release = config.release
     budget, off = PureEpsilon(max(config.level_epsilons)), _residue(config)
@@ -71,8 +72,7 @@ def epoch_guarantee(config: PdapConfig) -> Guarantee:
         conditions=(
             *CONDITIONS,
             f"a person has at most {count_text(release.events_per_person, 'event')}: nobody counts them, "
-            f"and each further one costs"
-            " what one costs",
+            "and each further one costs as much as the first",
         ),
     ).with_contents(pdap_contents())
 

@@ -15,10 +15,10 @@ from hushstream.systems.pdap.algorithm.tickets import TICKETS
 from hushstream.systems.pdap.cells import Int64, PdapError
 
 MAX_ROWS_A_RECORD = 4096
-"""Outcomes, or forwards, in one record."""
+"""Largest number of outcomes, or forwards, in one record."""
 
 MAX_BLOCKS_A_PART = 16_384
-"""Blocks, or cells that were arrived at, in one part of a release: 28 and 16 bytes each."""
+"""Largest number of blocks, and of cells with arrivals, in one part of a release: they take 28 and 16 bytes each."""
 
 _SMALL_ARMS = 1 << 16
 
@@ -51,7 +51,7 @@ def parse_outcomes(fields: Mapping[str, Any]) -> Outcomes:
     """The columns of an `Outcomes` record; the counter checks their values.
 
     Raises:
-        PdapError: columns of other lengths, no row, or too many.
+        PdapError: columns whose lengths do not match, no row, or too many.
     """
     count = len(fields["names"]) // NAME_BYTES
     widths = {"names": NAME_BYTES, "cells": 8, "arrivals": 8, "arms": 4, "rewards": 4}
@@ -105,7 +105,7 @@ def parse_part(fields: Mapping[str, Any]) -> Release:
     """One part of a release.
 
     Raises:
-        PdapError: columns of other lengths, or an invalid part.
+        PdapError: columns whose lengths do not match, or an invalid part.
     """
     sizes = {name: len(fields[name]) // 8 for name in ("cells", "counts", "sums", "arrived", "arrivals")}
     sizes["arms"] = len(fields["arms"]) // 4
@@ -141,7 +141,7 @@ def parse_model(fields: Mapping[str, Any], arms: int) -> ModelUpdate:
     """The update that a `TicketModel` holds.
 
     Raises:
-        PdapError: columns of other lengths, or unknown arms.
+        PdapError: columns whose lengths do not match, or unknown arms.
     """
     changed = whole(fields["changed"], "<i4")
     kind = ticket_type(arms)

@@ -20,7 +20,7 @@ OUTCOMES = topics.unnamed(
     COUNTER_ZONE,
     PartitionRule.TRACK,
     "counter",
-    # An outcome that is sent twice could be in two blocks, and would pay twice.
+    # An outcome that is sent twice could get into two blocks, and would cost its price twice.
     noised=True,
     ticks=True,
     private_lag=False,
@@ -43,7 +43,7 @@ FORWARDS = Topic(
     reader=OPERATOR,
     each=True,
 )
-"""Forwards for a vendor to read: its chosen arm, and the cell; never the context."""
+"""Forwards that a vendor reads: which of its arms was shown, and in which cell; never the context."""
 
 ITEMS = replace(topics.items(), each=True)
 """The topic of items by name; each vendor has its own, which no other one changes."""

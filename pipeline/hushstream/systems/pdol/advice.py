@@ -1,22 +1,23 @@
 """The forecast of a deployment before anything runs: whether sharing is better than nodes that learn alone.
 
-In units of one gradient of norm 1, a sum over T records of one counter has information T^2 / (T + n (sigma f)^2): T
-unit vectors under noise of energy n (sigma f)^2, in the records of a sum without noise. D counters have D times that.
-One of M nodes alone has T D / M. So sharing is better if M T > T + n (sigma f)^2, that is from T* = n sigma^2 f^2 / (M
-- 1) records of a counter on. (Each node has a counter, unless domains are larger.) The gain by records of the D - 1
-other counters, as a share of the gain without noise, is (D a - 1) / (D - 1) with a = T / (T + n (sigma f)^2).
+Information is measured in records of a sum without noise. A sum over T records of one counter adds up T gradients of
+norm 1, under noise of energy n (sigma f)^2, so it has information T^2 / (T + n (sigma f)^2). D counters have D times
+that. One of M nodes that learns alone has T D / M. So sharing is better if M T > T + n (sigma f)^2, that is from T* = n
+sigma^2 f^2 / (M - 1) records of a counter on. Let each node have a counter, so M = D. Then the gain by the records of
+the other D - 1 counters, as a share of the gain without noise, is (D a - 1) / (D - 1) with a = T / (T + n (sigma f)^2).
 
 This compares information at the end of a stream, with noise of equal weight in all n coordinates. For the mean accuracy
-over a whole stream, two effects move the crossing in opposite directions:
+over a whole stream, two effects move the crossing T* in opposite directions:
 
 * A node alone has already learned before the first sum is useful. Where accuracy grows with the logarithm of
   information, its mean over a stream is equal where the mean over u from 0 to 1 of log(M u / (u + r)), r = n (sigma
   f)^2 / T, is 0. That is log M = (1 + r) log(1 + r) - r log r, so r = M / e for large M: at e T*.
-* A score reads the coordinates of its record. Noise of deviation s on all of them adds s^2 |x|^2 to its variance, and
-  the T records themselves T sum_j c_j^2, with c_j the variance of x_j (their sum is about 1). So it is 1 / sum_j c_j^2
-  that counts, not n: 157 of 501 words of TMC2007, and 1,660 of 10,000 synthetic features.
+* A score reads only the coordinates of its record. Noise of deviation s on each of them adds s^2 |x|^2 to the variance
+  of the score, and the T records themselves add T sum_j c_j^2, with c_j the variance of x_j (these sum up to about 1).
+  So 1 / sum_j c_j^2 takes the place of n: 157 instead of 501 words of TMC2007, and 1,660 instead of 10,000 synthetic
+  features.
 
-What is found in replays (64 nodes, K = 32, delta 1e-6) lies on both sides: on TMC2007 with 447 records a node sharing
+Crossings in replays (64 nodes, K = 32, delta 1e-6) lie on both sides of T*: on TMC2007 with 447 records a node sharing
 begins to beat isolated nodes at epsilon 2.4, where T* is 130; at 10,000 features with 1,562 records at epsilon 1.7,
 where T* is 5,200. No correction fits both, so T* is used without one. It is right within a factor of four if all nodes
 see records of the same kind. If a node's records have features that no other node has (for instance shops with their
@@ -35,7 +36,7 @@ from hushstream.systems.pdol.errors import PdolError
 from hushstream.systems.pdol.guarantee import person_cost
 
 WORST = 4.0
-"""Largest error of the crossing that was found: 3.4 times later on TMC2007, 3.3 times earlier at 10,000 features."""
+"""Largest factor between T* and the crossing in replays: 3.4 (later) on TMC2007, 3.3 (earlier) at 10,000 features."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +44,12 @@ class Advice:
     """The expected gain by sharing.
 
     Attributes:
-        crossing: T*, number of records of a counter from which sharing is better than nodes alone; None if never,
-            because there is only one counter.
+        crossing: T*, number of records of a counter from which sharing is better than nodes that learn alone; None if
+            never, because there is only one node.
         expected: T, expected number of records of a counter.
-        gain: share of the gain of a learner without noise, from 0 to 1.
-        gains: the same if the crossing is `WORST` times later, or earlier.
-        person: price of all records of one person at a node.
+        gain: share that is left of the gain of a central learner without noise, from 0 to 1.
+        gains: `gain` if the crossing is `WORST` times later, and if it is as much earlier.
+        person: joint price of all records of one person at a node.
         private_features: share of a record's squared norm, on average, in features that its own node alone has.
     """
 
@@ -70,7 +71,7 @@ class Advice:
 
     @property
     def verdict(self) -> str:
-        """In a line."""
+        """The forecast as the end of a sentence about sharing."""
         if self.beats_isolated is None:
             return "may or may not beat isolated nodes"
         return "will beat isolated nodes" if self.beats_isolated else "will not beat isolated nodes"
@@ -88,24 +89,24 @@ class Advice:
         }
 
     def as_text(self) -> str:
-        """For people."""
+        """Lines of text."""
         where = "never" if self.crossing is None else f"from {count_text(self.crossing, 'record', ',.0f')} a counter on"
         lines = [
             f"Sharing {self.verdict}: it pays {where}, and {self.expected:,.0f} are expected.",
             f"Of what a central learner would gain over isolated nodes, about {100 * self.gain:.0f} % is left "
             f"({100 * self.gains[0]:.0f} to {100 * self.gains[1]:.0f} %, as far as the crossing is known).",
-            f"All records of one person at a node, as to whether they were there: {self.person}.",
+            f"The guarantee for all records of one person at a node, against none: {self.person}.",
         ]
         if self.private_features:
             lines.append(
-                f"{100 * self.private_features:.0f} % of a record is in features that no other node has: what others"
-                " send tells nothing of these."
+                f"{100 * self.private_features:.0f} % of a record is in features that no other node has: nothing is"
+                " learned of these from others."
             )
         return "\n".join(lines) + "\n"
 
 
 _MOSTLY = 0.25
-"""Share of a record in features of its node alone from which on sharing was never better, at any epsilon up to 8."""
+"""From this share of a record in features of its node alone on, sharing was never better, at any epsilon up to 8."""
 
 
 def advise(config: PdolConfig, records_per_node: float, private_features: float = 0.0) -> Advice:
@@ -125,7 +126,7 @@ def advise(config: PdolConfig, records_per_node: float, private_features: float 
     noise = config.records.dimension * noise_of(config.sharing, config.records.dimension).variance / (UNIT * UNIT)
     counters, alone = config.domains, records_per_node
     here = records_per_node * config.nodes / counters
-    # A node alone has its own records; what D counters have together is compared with these.
+    # The information in all counters together is compared with that of one node's own records.
     others = config.nodes - 1
     if others == 0:
         return Advice(None, here, 0.0, (0.0, 0.0), person, private_features)

@@ -73,7 +73,7 @@ class AggregatorMachine(PublishingRole):
                 if reason:
                     raise Refused(reason)
                 if name == "Seal":
-                    # Whoever waits for the phase's model is given one in any case.
+                    # Publish a version at every phase end: clients may wait for the model of that phase.
                     due = self.ends_phase(fields, gathered)
                 elif name == "Membership":
                     due = self._on_membership(fields, gathered)
@@ -125,7 +125,7 @@ def parse_release(fields: Mapping[str, Any]) -> NodeRelease:
     """The release in a GradientSum record.
 
     Raises:
-        BadRelease: sums that are no whole 8-byte numbers.
+        BadRelease: the sums are not a whole number of 8-byte values.
     """
     if len(fields["sums"]) % 8:
         raise BadRelease("release: expected sums of 8 bytes each, got others")

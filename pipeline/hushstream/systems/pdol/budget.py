@@ -1,9 +1,9 @@
 """The budget of a record over all noise epochs, and the guarantee of the releases (`engine.noise.epoch_budget`).
 
-A slot is in one leaf of one counter, so epochs that a key rotation begins compose in parallel. An epoch that is
-requested after a suspected rollback may contain slots again that a lost branch of the journal has released: it composes
-sequentially, and each record pays again. A release that its inputs no longer reproduce is charged in the same way,
-although it contains no slot again.
+An epoch that a key rotation begins contains no earlier slot, because a slot is in one leaf of one counter: such epochs
+compose in parallel. An epoch that is requested after a suspected rollback may contain slots again that a lost branch of
+the journal has released: it composes sequentially, and each record pays again. An epoch after a release that its inputs
+no longer reproduce is charged in the same way, although it contains no earlier slot.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from hushstream.counting.statement import LARGEST_LIFE
 from hushstream.engine import language
-from hushstream.engine.configuration import PrivacyConfig, canonical_form, declared_features, later, said_aside
+from hushstream.engine.configuration import PrivacyConfig, canonical_form, declared_features, later, undigested_privacy
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import (
     REFUSE_UNKNOWN,
@@ -49,7 +49,7 @@ class RecordConfig:
     """What a record is.
 
     Attributes:
-        dimension: n, number of features, with a constant one if there is to be one; none if they are declared.
+        dimension: n, number of features, including a constant one if records have it; none if features are declared.
         records_per_user: number of records of one person at one node that are learned from; null slots are sent for
             later ones. Their joint price is the lifetime of the guarantee.
         label_slots: a record's slot is counted after this number of further records of its domain, or at a phase end;
@@ -85,13 +85,13 @@ class RecordConfig:
 
 @dataclass(frozen=True, slots=True)
 class SharingConfig:
-    """Releases of a domain: what, and how often.
+    """What a domain releases, and how often.
 
     Attributes:
         counter: blt (least noise), negative-digit (whole-number matrix), or exact (no noise: for
             replays of public datasets, not private as stated).
         epsilon: of one record against none, over all releases of all nodes.
-        delta: at which epsilon is stated.
+        delta: the delta at which epsilon is stated.
         slots_per_release: B, the slots of a domain that are summed in one leaf of its counter: one number, or one for
             each domain, so that those with more records need no more counters than the others.
         horizon: K, number of leaves of a counter; then its last release stays, and a new counter takes later records.
@@ -127,7 +127,7 @@ class SharingConfig:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """B: the one of all domains, or that of each."""
+        """B: one number for all domains, or one for each."""
         slots = self.slots_per_release
         return slots if isinstance(slots, tuple) else (slots,)
 
@@ -193,10 +193,10 @@ class GossipConfig:
     """The form of the paper: neighbours in a graph exchange parameters with Laplace noise. Not private as stated.
 
     Attributes:
-        epsilon: that the paper claims for a record.
+        epsilon: what the paper claims for a record.
         rounds: T, records of a node.
         graph: ring, torus, random-regular (4 neighbours each) or complete.
-        graph_seed: of the random graph.
+        graph_seed: seed of the random graph.
         step: alpha_1; alpha_t = step / sqrt(t), up to the next eighth of an octave.
         lasso: lambda; weights below alpha_t lambda are zero.
         gradient_at: own (a node predicts and takes its gradient at its own parameters before the noise, as the paper
@@ -256,7 +256,7 @@ class PdolConfig:
     prediction: PredictionConfig = field(default_factory=PredictionConfig)
     gossip: GossipConfig | None = None
     budget: BudgetConfig | None = None
-    privacy: PrivacyConfig = said_aside()
+    privacy: PrivacyConfig = undigested_privacy()
     system: Literal["pdol"] = "pdol"
 
     def __post_init__(self) -> None:

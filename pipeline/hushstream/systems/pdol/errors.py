@@ -6,7 +6,7 @@ from hushstream.schemas.errors import HushstreamError
 
 
 class PdolError(HushstreamError):
-    """A stage cannot do this. The message says what was expected and what was given."""
+    """A stage refuses what it was given. The message says what was expected and what was given."""
 
 
 class BadRows(PdolError):

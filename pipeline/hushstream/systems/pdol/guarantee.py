@@ -1,25 +1,27 @@
 """The guarantee of a PDOL deployment, in the sound form and in the paper's.
 
-*The sound form*: the proof is in `hushstream.systems.pdol.algorithm.node`. Record against null rho; record against
-record 4 rho; r_i records of a person at domain i, sum_i r_i^2 rho. (epsilon, delta) follow from rho by
-`hushstream.privacy.conversions`.
+*The sound form*: the proof is in `hushstream.systems.pdol.algorithm.node`. One record against a null slot costs rho,
+one record against another 4 rho, and r_i records of a person at domain i cost sum_i r_i^2 rho together. (epsilon,
+delta) follow from rho by `hushstream.privacy.conversions`.
 
 *The paper's form* (Li et al. 2015, Algorithm 1): theta_(t+1) = sum_j a_ij theta~_t^j - alpha_t g_t, sent as theta~ =
 theta + Lap(2 alpha_t sqrt(n) L / epsilon) for each coordinate, ||g||_2 <= L = 1. Replace the record of round t at node
-i. Given equal earlier releases theta_(t+1) moves by alpha_t (g - g'), in L1 by at most sqrt(n) alpha_t 2 L: epsilon, as
-Lemma 1 says. What then, given that theta~_(t+1) is equal on both sides?
+i. Given equal earlier releases, theta_(t+1) moves by alpha_t (g - g'), in L1 by at most sqrt(n) alpha_t 2 L. This costs
+epsilon, as Lemma 1 says. The cost of later rounds, given that theta~_(t+1) is equal on both sides, depends on where
+gradients are taken:
 
 * ``sent``: the next gradient is taken at theta~_(t+1), which is equal; the mix holds sent parameters alone; so all that
   follows is equal. Pure epsilon a record, and r epsilon for r records of a person.
 * ``own``, as printed (lines 6 to 10): the node's next gradient is taken at its own theta_(t+1), from before the noise,
-  which differs. The next record is the same on both sides, so its hinge gradient is 0 on one side and -y x on the other
-  at worst, not 2 L apart but L: theta_(t+2) moves by alpha_(t+1) sqrt(n) L in L1, which costs epsilon / 2; and since it
-  differs again, so does each later round, up to T. epsilon (1 + (T - t) / 2) for the record of round t; the first has
-  the most to lose. "Disjoint data" (Theorem 1) does not help, because the leak is not about later data. With r
-  records of a person every round moves by one of these two bounds, whatever the rounds before it did: r epsilon for
-  theirs and epsilon / 2 for each other one after the first, so r epsilon + (T - r) epsilon / 2 at worst.
-* A node that mixes its own theta_t from before the noise in place of theta~_t^i carries a_ii of every difference on:
-  sum_k a_ii^k epsilon = epsilon / (1 - a_ii). This form is not offered.
+  which differs. The next record is the same on both sides, so at worst its hinge gradient is 0 on one side and -y x on
+  the other: L apart, not 2 L. So theta_(t+2) moves by alpha_(t+1) sqrt(n) L in L1, which costs epsilon / 2; and since
+  it differs again, so does each later round, up to T. The record of round t costs epsilon (1 + (T - t) / 2); the first
+  record costs the most. "Disjoint data" (Theorem 1) does not help, because the leak is not about later data. With r
+  records of a person every round moves by at most one of these two bounds, whatever the rounds before it did: epsilon
+  for each of the person's rounds, and epsilon / 2 for each other round after the first of these. So r records cost r
+  epsilon + (T - r) epsilon / 2 at worst.
+* If a node mixed its own theta_t from before the noise in place of theta~_t^i, a share a_ii of every difference would
+  go on into the next round: sum_k a_ii^k epsilon = epsilon / (1 - a_ii). This form is not offered.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ _NODE_PREDICTIONS = (
 )
 _OPEN = (
     "records of all nodes, from whoever runs the node workers or holds the edge zone's key: one zone, with one key; and"
-    " what their work tells of them, from who reads to the millisecond when releases reach the log"
+    " what the times of releases on the log show of the workers' work, from whoever reads them to the millisecond"
 )
 
 
@@ -77,9 +79,8 @@ def epoch_guarantee(config: PdolConfig) -> Guarantee:
         not_protected=(*promise.not_protected, *_PUBLIC, *_by_place(config)),
         conditions=(
             *promise.conditions,
-            f"a person has at most {count_text(config.records.records_per_user, 'record')} at one node, "
-            f"and none at another;"
-            " what more of them cost is the sum over nodes of the squares",
+            f"a person has at most {count_text(config.records.records_per_user, 'record')} at one node, and none at"
+            " another; for more, rho is multiplied by the sum over nodes of the squares of their numbers",
         ),
     )
 
@@ -103,7 +104,7 @@ def person_cost(config: PdolConfig, records: Sequence[int]) -> Cost:
     assert rho is not None
     units = delta_units(config.sharing.delta)
     micro = rho_to_epsilon_micro(rho * sum(count * count for count in records), units)
-    # The noise's tables: so many draws differ, a part of delta that stays far below the stated one.
+    # The tables of the noise add to delta, by the number of draws that differ; this stays far below the stated delta.
     worst = plan.budget.many(max(1, sum(records)), plan.changed_draws, plan.noise.residue)
     return Cost(micro, worst.delta_units if micro else 0)
 
@@ -113,7 +114,7 @@ def gossip_epsilon(gossip: GossipConfig, records: int = 1) -> Fraction:
     claimed = Fraction(epsilon_micro(gossip.epsilon), MICRO)
     if gossip.gradient_at == "sent":
         return records * claimed
-    # From round 1 on: epsilon in a round of theirs, half of it in any other.
+    # The worst case begins in round 1: each round of the person costs epsilon, and each other round half of it.
     count = min(records, gossip.rounds)
     return claimed * (count + Fraction(gossip.rounds - count, 2))
 

@@ -15,7 +15,7 @@ class PdolOutcome(StrEnum):
     PREDICTED = "predicted"
     REPEATED_RECORD = "repeated_record"
     NULL_RECORD = "null_record"
-    """It broke a bound: a null slot."""
+    """A record broke a bound, so its slot is null."""
     LABELLED = "labelled"
     REPEATED_LABEL = "repeated_label"
     LATE_LABEL = "late_label"
@@ -30,9 +30,9 @@ class PdolRefusal(StrEnum):
     """Why a record goes to the dead letters, beside `hushstream.engine.declare.outcomes.Refusal`."""
 
     UNKNOWN_NODE = "unknown_node"
-    """A node with another home partition, or an unknown node."""
+    """The node is unknown, or has another home partition."""
     ABSENT_NODE = "absent_node"
-    """A node that has left, or has not joined yet."""
+    """The node has left, or has not joined yet."""
     UNKNOWN_LABEL = "unknown_label"
     LABEL_WITHOUT_RECORD = "label_without_record"
 
@@ -58,7 +58,8 @@ NODE_OUTCOMES: Mapping[str, MetricClass] = {
     **_SHARED,
     PdolOutcome.PREDICTED: "slot-public",
     PdolOutcome.REPEATED_RECORD: "slot-public",
-    # Which slots are null is what the guarantee hides, and whose allowance is spent tells who came often.
+    # These are zone-private: the guarantee hides which slots are null, and a spent allowance shows that a person came
+    # often.
     PdolOutcome.NULL_RECORD: "zone-private",
     Outcome.ALLOWANCE_SPENT: "zone-private",
     PdolOutcome.LABELLED: "zone-private",

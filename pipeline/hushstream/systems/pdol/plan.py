@@ -1,4 +1,4 @@
-"""The plan of sharing among holders of records, day by day; the formulas are in `hushstream.systems.pdol.advice`."""
+"""Plans sharing among holders of records, day by day; the formulas are in `hushstream.systems.pdol.advice`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LEAST_STEP = 0.01
 
 
 def plan(config: PdolConfig, audience: Audience) -> Plan:
-    """What to expect of a deployment."""
+    """The plan for a deployment; see the module."""
     if config.gossip is not None or config.sharing.counter == "exact":
         return _without_noise(config, audience)
 
@@ -64,8 +64,8 @@ def plan(config: PdolConfig, audience: Audience) -> Plan:
         ),
         sizes=_sizes(config, audience),
         assumed=(
-            "all nodes see records of one kind; where they do not, others' records help less than this says",
-            f"the crossing has been found up to {WORST:g} times earlier and later: this is the range",
+            "all nodes see records of one kind; if they do not, others' records help less than this says",
+            f"in replays sharing began to pay up to {WORST:g} times earlier or later than computed: this is the range",
             f"{count_text(audience.users, 'person', ',')} come every "
             f"{count_text(audience.days, 'day', 'g')}, evenly over "
             f"{count_text(config.nodes, 'node', ',')}, with {count_text(audience.visits, 'record')} each, "
@@ -98,7 +98,7 @@ def _verdict(config: PdolConfig, end: Advice | None) -> tuple[bool | None, str]:
     if end.beats_isolated or end.crossing is None:
         return end.beats_isolated, f"{sharing}; of a central learner's gain {end.gain:.2f} is left after a year."
     if end.expected >= end.crossing:
-        return None, f"{sharing}: it is beyond where it should begin to pay, by less than that is known to."
+        return None, f"{sharing}: the records exceed the crossing by less than its error."
     least = least_epsilon(config, end.expected * config.domains / config.nodes)
     otherwise = "at no epsilon that is allowed" if least is None else f"or take an epsilon of at least {least:.3g}"
     return end.beats_isolated, f"{sharing} within a year: keep apart, {otherwise}."
@@ -121,7 +121,7 @@ def _without_noise(config: PdolConfig, audience: Audience) -> Plan:
     text = (
         "Nobody knows before it runs: the paper's form has no noise that a forecast could count."
         if config.gossip is not None
-        else "Nothing is noised: for replays of public datasets alone."
+        else "Exact sums have no noise to plan for; they are for replays of public datasets alone."
     )
     return Plan(
         system=config.system,

@@ -19,7 +19,7 @@ class RecordRules(NamedTuple):
     Attributes:
         nodes: how many there are.
         dimension: coordinates of a record.
-        features: the declared features that a record gives the values of, by name; None where it is coordinates.
+        features: the declared features, of which a record gives the values by name; None if records are coordinates.
     """
 
     nodes: int
@@ -32,7 +32,8 @@ class RecordRules(NamedTuple):
         The first coordinate is constant, and the cells of all features follow.
 
         Raises:
-            BadContext: records are coordinates here; or a name is not declared, or a value of another type.
+            BadContext: records are coordinates in this deployment; or a name is not declared, or a value has another
+                type.
         """
         if self.features is None:
             raise BadContext(f"record: expected indices and values of {self.dimension} coordinates, got names")
@@ -50,7 +51,7 @@ class RecordRules(NamedTuple):
         """Refuse a node that the deployment does not have.
 
         Raises:
-            RequestRefused: it is none of them.
+            RequestRefused: there is no such node.
         """
         if not 0 <= node < self.nodes:
             raise RequestRefused(f"node: expected one of {self.nodes}, from 0, got {node}")

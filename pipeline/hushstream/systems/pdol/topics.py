@@ -15,7 +15,7 @@ RECORDS = topics.requests(
     "learner",
     rule=PartitionRule.TRACK,
     ticks=False,
-    # Records are slots, which are public, but labels lie beside them, and who is labelled is not.
+    # The number of records is public, but labels are on the same topic, and which records are labelled is private.
     private_lag=True,
 )
 """Input of the nodes of a domain, in order: records in clear, and their labels."""

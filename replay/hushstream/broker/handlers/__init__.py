@@ -1,1 +1,1 @@
-"""What the broker answers, by kind of request."""
+"""Answers requests, one function for each kind."""

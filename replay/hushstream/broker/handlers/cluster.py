@@ -17,12 +17,12 @@ _GROUP_COORDINATOR = 0
 
 
 async def api_versions(node: Node, client: Client, request: Request) -> Any:
-    """Which requests are served in which versions."""
+    """Tell which requests are served, in which versions."""
     return api_versions_response(ErrorCode.UNSUPPORTED_VERSION if request.body is None else ErrorCode.NONE)
 
 
 async def metadata(node: Node, client: Client, request: Request) -> Any:
-    """Topics with their partitions; an unknown topic is an error, it is never created."""
+    """Describe topics with their partitions; an unknown topic is an error, and is never created."""
     response = messages.MetadataResponse
     asked = request.body.topics
     if asked is None or (request.version == 0 and not asked):
@@ -64,7 +64,7 @@ def _described(topic: Topic) -> Any:
 
 
 async def find_coordinator(node: Node, client: Client, request: Request) -> Any:
-    """This node coordinates every group and no transaction."""
+    """Name this node as the coordinator of every group; there are no transactions."""
     response = messages.FindCoordinatorResponse
     if request.body.key_type != _GROUP_COORDINATOR:
         return response(
@@ -78,10 +78,10 @@ async def find_coordinator(node: Node, client: Client, request: Request) -> Any:
 
 
 async def init_producer_id(node: Node, client: Client, request: Request) -> Any:
-    """An id for an idempotent producer.
+    """Give an id to an idempotent producer.
 
-    A transactional one is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED: every client takes that for
-    final, while codes that describe the case better are retried by some for ever.
+    A transactional producer is refused with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, because every client treats this
+    code as final. Other codes describe the case better, but some clients retry them for ever.
     """
     response = producer_messages.InitProducerIdResponse
     if request.body.transactional_id is not None:
@@ -91,13 +91,13 @@ async def init_producer_id(node: Node, client: Client, request: Request) -> Any:
 
 
 async def describe_acls(node: Node, client: Client, request: Request) -> Any:
-    """Refused as by a Kafka without authorizer."""
+    """Refuse, as a Kafka without authorizer does."""
     code = int(ErrorCode.SECURITY_DISABLED)
     return admin.DescribeAclsResponse(error_code=code, error_message=_NO_ACCESS_CONTROL, resources=[])
 
 
 async def create_acls(node: Node, client: Client, request: Request) -> Any:
-    """Refused as by a Kafka without authorizer."""
+    """Refuse, as a Kafka without authorizer does."""
     response = admin.CreateAclsResponse
     code = int(ErrorCode.SECURITY_DISABLED)
     results = [
@@ -107,7 +107,7 @@ async def create_acls(node: Node, client: Client, request: Request) -> Any:
 
 
 async def delete_acls(node: Node, client: Client, request: Request) -> Any:
-    """Refused as by a Kafka without authorizer."""
+    """Refuse, as a Kafka without authorizer does."""
     response = admin.DeleteAclsResponse
     code = int(ErrorCode.SECURITY_DISABLED)
     results = [

@@ -19,7 +19,7 @@ _JOIN_VERSION_WITH_INSTANCE_ID = 5
 
 
 async def join_group(node: Node, client: Client, request: Request) -> Any:
-    """Answered when all members have joined or the rebalance timeout has passed."""
+    """Answer when all members have joined, or the rebalance timeout has passed."""
     response = messages.JoinGroupResponse
     body = request.body
     rebalance_ms = body.rebalance_timeout_ms if request.version >= 1 else body.session_timeout_ms
@@ -61,7 +61,7 @@ async def join_group(node: Node, client: Client, request: Request) -> Any:
 
 
 async def sync_group(node: Node, client: Client, request: Request) -> Any:
-    """Answered when the leader has sent the assignment."""
+    """Answer when the leader has sent the assignment."""
     body = request.body
     assignments = {entry.member_id: entry.assignment for entry in body.assignments}
     try:
@@ -72,7 +72,7 @@ async def sync_group(node: Node, client: Client, request: Request) -> Any:
 
 
 async def heartbeat(node: Node, client: Client, request: Request) -> Any:
-    """Keeps the session alive and tells of a rebalance."""
+    """Keep the session alive; the answer tells of a rebalance."""
     body = request.body
     try:
         node.coordinator.heartbeat(body.group_id, body.generation_id, body.member_id)
@@ -82,7 +82,7 @@ async def heartbeat(node: Node, client: Client, request: Request) -> Any:
 
 
 async def leave_group(node: Node, client: Client, request: Request) -> Any:
-    """Removes a member at once instead of after its session timeout."""
+    """Remove a member at once instead of after its session timeout."""
     try:
         node.coordinator.leave(request.body.group_id, request.body.member_id)
     except RequestRefused as refused:
@@ -91,7 +91,7 @@ async def leave_group(node: Node, client: Client, request: Request) -> Any:
 
 
 async def offset_commit(node: Node, client: Client, request: Request) -> Any:
-    """Stores positions of a group."""
+    """Store positions of a group."""
     response = messages.OffsetCommitResponse
     body = request.body
     refusal = ErrorCode.NONE
@@ -124,7 +124,7 @@ def _commit_one(node: Node, group_id: str, topic: str, entry: Any) -> ErrorCode:
 
 
 async def offset_fetch(node: Node, client: Client, request: Request) -> Any:
-    """Positions of a group: of the partitions asked for, or all. Offset -1 means none."""
+    """Give positions of a group: those of the requested partitions, or all. Offset -1 means that there is none."""
     response = messages.OffsetFetchResponse
     committed = node.coordinator.committed(request.body.group_id)
     if request.body.topics is None:
@@ -153,7 +153,7 @@ async def offset_fetch(node: Node, client: Client, request: Request) -> Any:
 
 
 async def list_groups(node: Node, client: Client, request: Request) -> Any:
-    """Every group, or those in given states."""
+    """List every group, or those in the given states."""
     response = admin.ListGroupsResponse
     states = {state.casefold() for state in request.body.states_filter}
     groups = [
@@ -165,7 +165,7 @@ async def list_groups(node: Node, client: Client, request: Request) -> Any:
 
 
 async def describe_groups(node: Node, client: Client, request: Request) -> Any:
-    """State and members; a group that does not exist is described as Dead, as by Kafka."""
+    """Describe state and members of groups; a group that does not exist is Dead, as in Kafka."""
     described = [_described(group_id, node.coordinator.find(group_id)) for group_id in request.body.groups]
     return admin.DescribeGroupsResponse(throttle_time_ms=0, groups=described)
 

@@ -1,4 +1,4 @@
-"""Produce, fetch and offsets by time."""
+"""Answers produce, fetch, and requests for offsets by time."""
 
 import asyncio
 import logging
@@ -20,7 +20,7 @@ _READ_COMMITTED = 1
 
 
 async def produce(node: Node, client: Client, request: Request) -> Any:
-    """Store record batches. With acks=0 nothing is answered, and an error closes the connection."""
+    """Store record batches. With acks=0 there is no answer, and an error closes the connection."""
     response = producer_messages.ProduceResponse
     body = request.body
     topics = []
@@ -71,8 +71,10 @@ def _produce_one(node: Node, body: Any, topic: str, data: Any) -> Any:
 
 
 async def fetch(node: Node, client: Client, request: Request) -> Any:
-    """Record batches from given offsets; waits up to max_wait for min_bytes. Every fetch is a full one:
-    session 0 tells clients that no fetch session is kept."""
+    """Give record batches from the requested offsets; waits up to max_wait for min_bytes.
+
+    Every fetch is a full one: session 0 tells clients that the broker keeps no fetch session.
+    """
     body = request.body
     if body.session_id != 0:
         return messages.FetchResponse(error_code=int(ErrorCode.FETCH_SESSION_ID_NOT_FOUND), responses=[])
@@ -86,7 +88,7 @@ async def fetch(node: Node, client: Client, request: Request) -> Any:
 
 
 def _positions(node: Node, body: Any) -> tuple[list[PartitionLog], int | None]:
-    """The logs asked for and the bytes they hold past the offsets; None if an error is to be told at once."""
+    """The requested logs, and how many bytes they hold after the offsets; None if an error must be answered at once."""
     logs: list[PartitionLog] = []
     available = 0
     for topic in body.topics:
@@ -178,7 +180,7 @@ def _fetched_one(node: Node, body: Any, topic: str, entry: Any, room: int, at_le
 
 
 async def list_offsets(node: Node, client: Client, request: Request) -> Any:
-    """The first, the next, or the first offset that is not older than a time."""
+    """Give the first offset of a log, its next one, or that of the first record that is not older than a time."""
     response = messages.ListOffsetsResponse
     topics = []
     for topic in request.body.topics:

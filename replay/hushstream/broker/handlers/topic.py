@@ -11,14 +11,14 @@ from hushstream.broker.wire import Request
 
 _TOPIC = 2
 _BROKER = 4
-# Where a described value comes from, in the protocol's numbers.
+# The protocol's numbers for the source of a described value.
 _SOURCE_TOPIC = 1
 _SOURCE_STATIC_BROKER = 4
 _SOURCE_DEFAULT = 5
 
 
 async def create_topics(node: Node, client: Client, request: Request) -> Any:
-    """Creates topics, each on its own: one that is refused does not stop the others."""
+    """Create topics, each independently: a refused one does not stop the others."""
     response = messages.CreateTopicsResponse
     times_named = Counter(topic.name for topic in request.body.topics)
     results = []
@@ -61,7 +61,7 @@ def _partitions_of(topic: Any) -> int:
 
 
 async def delete_topics(node: Node, client: Client, request: Request) -> Any:
-    """Deletes topics with their records and what groups committed for them."""
+    """Delete topics, with their records and the positions that groups have committed in them."""
     response = messages.DeleteTopicsResponse
     results = []
     for name in request.body.topic_names:
@@ -76,7 +76,7 @@ async def delete_topics(node: Node, client: Client, request: Request) -> Any:
 
 
 async def create_partitions(node: Node, client: Client, request: Request) -> Any:
-    """Raises partition counts."""
+    """Raise partition counts."""
     response = messages.CreatePartitionsResponse
     results = []
     for topic in request.body.topics:
@@ -94,7 +94,7 @@ async def create_partitions(node: Node, client: Client, request: Request) -> Any
 
 
 async def delete_records(node: Node, client: Client, request: Request) -> Any:
-    """Deletes the first records of partitions: what retention does elsewhere."""
+    """Delete the first records of partitions, as retention does in Apache Kafka."""
     response = messages.DeleteRecordsResponse
     topics = []
     for topic in request.body.topics:
@@ -115,7 +115,7 @@ async def delete_records(node: Node, client: Client, request: Request) -> Any:
 
 
 async def describe_configs(node: Node, client: Client, request: Request) -> Any:
-    """Settings of topics and of this broker."""
+    """Describe settings of topics and of this broker."""
     results = [_describe_one(node, resource) for resource in request.body.resources]
     return messages.DescribeConfigsResponse(throttle_time_ms=0, results=results)
 

@@ -1,4 +1,4 @@
-"""The reference of a configuration: every setting with type, default and meaning, read from the classes themselves."""
+"""Prints the reference of a configuration: every setting with type, default and meaning, read from the classes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def register(app: typer.Typer) -> None:
 
 
 def options(
-    system: Annotated[str | None, typer.Option(help="Of which system (default: of all).")] = None, json: AsJson = False
+    system: Annotated[str | None, typer.Option(help="Only settings of this system.")] = None, json: AsJson = False
 ) -> None:
     """Every setting of a deployment.yaml: type, default and meaning."""
     asked = kinds().values() if system is None else [kind_of(system)]

@@ -18,7 +18,7 @@ from hushstream.cli.own_flags import OwnFlags
 from hushstream.cli.progress import working
 from hushstream.engine.declare.artefacts import PublishedKey
 from hushstream.engine.declare.declaration import Kind
-from hushstream.engine.declare.live import require_person_told, require_private
+from hushstream.engine.declare.live import require_person_promised, require_private
 from hushstream.engine.system import DeploymentValues
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.key_files import check, retire, rotate, storage_zone
@@ -32,7 +32,7 @@ config_app = typer.Typer(help="Look at a configuration.", no_args_is_help=True)
 keys_app = typer.Typer(help="Make and check the key files of the trust zones.", no_args_is_help=True)
 
 KeyDirectory = Annotated[Path, typer.Argument(help="Folder of key files.")]
-ZoneName = Annotated[str, typer.Argument(callback=one_of(key_files), help="Whose key.")]
+ZoneName = Annotated[str, typer.Argument(callback=one_of(key_files), help="Zone of the key.")]
 NewZones = Annotated[
     list[str] | None,
     typer.Option("--zone", callback=one_of(key_files), help="Only these zones (default: those of the default system)."),
@@ -105,7 +105,7 @@ def _inputs(kind: Kind, left: Sequence[str]) -> dict[str, tuple[str, str]]:
         try:
             found[known[flag].name] = (str(path), path.read_text(encoding="utf-8-sig"))
         except UnicodeDecodeError:
-            raise ConfigurationError(f"{path}: expected a file of readable text, got bytes that are no UTF-8") from None
+            raise ConfigurationError(f"{path}: expected a file of readable text, got other than UTF-8") from None
         except OSError as error:
             raise ConfigurationError(f"{path}: expected a file of readable text, got {error.strerror}") from None
     return found
@@ -142,7 +142,7 @@ def _require_possible(config: DeploymentValues, path: Path) -> None:
     if artefacts.public_dataset is None:
         promises = kind.promises(config, artefacts)
         require_private(promises, str(path))
-        require_person_told(config, promises, str(path))
+        require_person_promised(config, promises, str(path))
 
 
 def _default_zones() -> tuple[str, ...]:
@@ -238,13 +238,13 @@ def keys_publish(
     deployment: DeploymentFolder,
     keys: KeyFolder = None,
     zone: Annotated[
-        str | None, typer.Option(help="Whose key: sealing (default), or signing where learners are devices.")
+        str | None, typer.Option(help="Zone of the key: sealing (default), or signing if learners are devices.")
     ] = None,
     after_hours: Annotated[
-        float, typer.Option(min=0, help="Until then every learner must have read the new file (default: a day).")
+        float, typer.Option(min=0, help="Hours until every learner has read the new file (default: a day).")
     ] = 24.0,
     from_version: Annotated[
-        int | None, typer.Option(min=1, help="The first version that the signing key signs; it must not be made yet.")
+        int | None, typer.Option(min=1, help="The first version that the signing key signs; it must not exist yet.")
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -296,7 +296,7 @@ def _begins(public: PublishedKey, config: Any, after_hours: float, from_version:
 @keys_app.command(name="retire")
 def keys_retire(
     zone: ZoneName,
-    epoch: Annotated[int, typer.Option(help="An ended epoch; it and all before it lose their keys for ever.")],
+    epoch: Annotated[int, typer.Option(help="An ended epoch; destroys its keys and all before it, for ever.")],
     folder: KeyDirectory = Path(KEYS),
     json: AsJson = False,
 ) -> None:

@@ -24,32 +24,32 @@ def register(app: typer.Typer) -> None:
 
 def plan_command(
     config: Annotated[
-        Path | None, typer.Argument(help="A deployment.yaml, or the folder that holds one; not beside --deployment.")
+        Path | None, typer.Argument(help="A deployment.yaml, or the folder that holds one; not with --deployment.")
     ] = None,
     users: Annotated[
-        int | None, typer.Option(help="New users (persons, holders' clients) that come within --days.")
+        int | None, typer.Option(help="Number of new users (persons, holders' clients) within --days.")
     ] = None,
     visits_per_user: Annotated[
-        int | None, typer.Option(help="Visits (decisions, ratings, records) of each, in all.")
+        int | None, typer.Option(help="Number of visits (decisions, ratings, records) of each user, in all.")
     ] = None,
-    days: Annotated[float, typer.Option(help="Days in which so many come, and in which each makes their visits.")] = 30,
+    days: Annotated[float, typer.Option(help="Days in which these users come and make their visits.")] = 30,
     click_rate: Annotated[
-        float | None, typer.Option(help="Share of visits that reward an item drawn at random (default: as declared).")
+        float | None, typer.Option(help="Share of visits that reward a randomly drawn item (default: as declared).")
     ] = None,
     renew_every: Annotated[
         float | None,
         typer.Option(help="p2b: days after which a user gets a new slot (default: as configured)."),
     ] = None,
     overlap: Annotated[
-        float, typer.Option(help="pdap: share of items that suit the users of any vendor (1: catalogues are alike).")
+        float, typer.Option(help="pdap: share of items that suit users of all vendors (1: catalogues are alike).")
     ] = 0.02,
     play: Annotated[
-        bool, typer.Option(help="Whether to play what no formula tells (pdap: sharing against keeping apart; minutes).")
+        bool, typer.Option(help="Whether to simulate what no formula tells (pdap: sharing or not; minutes).")
     ] = True,
     picture: Annotated[Path | None, typer.Option(help="Draw share of the gain against time into this PNG.")] = None,
     deployment: Annotated[
         Path | None,
-        typer.Option(help="p2b: plan this running deployment from what it has released; people come as they have."),
+        typer.Option(help="p2b: plan this running deployment from its releases, at its past rate of users."),
     ] = None,
     bootstrap: Bootstrap = "127.0.0.1:9092",
     prefix: Prefix = None,

@@ -128,9 +128,9 @@ def _lines(facts: Sequence[Fact], topic: str) -> list[str]:
 def statement(
     deployment: DeploymentFolder,
     facts: Annotated[
-        Path | None, typer.Option(help="YAML of what only you know: operator, contact, purpose, legal_basis, ...")
+        Path | None, typer.Option(help="YAML of facts that only you know: operator, contact, legal_basis, ...")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the page here (default: statement-DEPLOYMENT.html).")] = None,
+    out: Annotated[Path | None, typer.Option(help="File of the page (default: statement-DEPLOYMENT.html).")] = None,
     bootstrap: RunningAt = None,
     prefix: Prefix = None,
     security: SecurityFile = None,
@@ -164,10 +164,10 @@ def statement(
 
 
 def _require_own(path: Path, deployment: str) -> None:
-    """Refuse to overwrite any file except an earlier statement of the same deployment.
+    """Refuse to overwrite any file but an earlier statement of the same deployment.
 
     Raises:
-        HushstreamError: the file is something else.
+        HushstreamError: there is another file.
     """
     from hushstream.replay.report.statement import is_statement_of
 

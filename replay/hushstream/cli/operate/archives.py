@@ -33,11 +33,12 @@ def register(app: typer.Typer) -> None:
 @at_place
 def topics_export(
     place: Place,
-    directory: Annotated[Path, typer.Argument(help="A new folder. It will hold what users do in clear.")],
+    directory: Annotated[Path, typer.Argument(help="A new folder. It will hold in clear what users do.")],
     role: Annotated[
         str,
         typer.Option(
-            callback=one_of(roles_or_all), help="Only what `verify --role` of this role reads; `all` is every topic."
+            callback=one_of(roles_or_all),
+            help="Only topics that `verify --role` of it reads; `all`: every topic.",
         ),
     ] = ALL,
     until: Annotated[
@@ -77,7 +78,7 @@ def topics_table(
     log: Annotated[Path, typer.Argument(help="An export of `topics export`, whole or of the learner's role.")],
     directory: Annotated[Path, typer.Argument(help="A new folder. It will hold exact content of users.")],
     deployment: DeploymentFolder,
-    party: Annotated[str, typer.Option(help="Whose users, where each party has its own (pdap: a vendor).")] = "",
+    party: Annotated[str, typer.Option(help="Party of the users, if each has its own (pdap: a vendor).")] = "",
     json: AsJson = False,
 ) -> None:
     """Write a deployment's own decisions as a table with its mapping, for `hushstream evaluate`.
@@ -106,9 +107,9 @@ def topics_table(
 def topics_trim(
     place: Place,
     role: Annotated[
-        str, typer.Option(callback=one_of(roles_or_all), help="Whose journal; `all` needs the keys of all zones.")
+        str, typer.Option(callback=one_of(roles_or_all), help="Role of the journal; `all` needs the keys of all zones.")
     ] = ALL,
-    delete: Annotated[bool, typer.Option("--delete", help="Do it; otherwise only say what would be deleted.")] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete; otherwise only say what would be deleted.")] = False,
     keys: KeyFolder = None,
     seed: KeySeed = None,
     json: AsJson = False,
@@ -132,4 +133,4 @@ def topics_trim(
         return
     typer.echo(planned.as_text("deleted" if delete else "would delete"), nl=False)
     if not delete:
-        typer.echo("Nothing was deleted; --delete does it, for ever.")
+        typer.echo("Nothing was deleted; --delete deletes it for ever.")

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _STDIN, _TABLE = "-", ".csv"
 _KEYS = frozenset({"item", "title", "features"})
 
-ItemId = Annotated[str, typer.Argument(help="Its id, as the application names it; 1 to 128 bytes.")]
-Party = Annotated[str, typer.Option(help="The vendor whose items these are, where vendors share a deployment.")]
+ItemId = Annotated[str, typer.Argument(help="Id of the item, as the application names it; 1 to 128 bytes.")]
+Party = Annotated[str, typer.Option(help="The vendor of the items, if vendors share a deployment.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -33,7 +33,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         no_args_is_help=True,
         help="Change the catalogue of a deployment whose items have names, by public records; needs the client's "
-        "rights. Nothing restarts, and nothing is spent.",
+        "rights. No worker restarts, and no epsilon is spent.",
     )
     group.command("list")(list_items)
     group.command()(add)
@@ -74,7 +74,7 @@ def list_items(
         for one in found
     ]
     if left_out:
-        lines.append(f"Of the model that the deployment begins with, left out here: {', '.join(left_out)}")
+        lines.append(f"Items of the deployment's initial model that have no row here: {', '.join(left_out)}")
     said = [_said(one) | {"offered": one.offered, "version": one.version} for one in found]
     said += [{"item": one, "title": "", "features": {}, "offered": False, "version": 0} for one in left_out]
     show(said, json, "\n".join(printable(line) for line in lines))
@@ -83,8 +83,8 @@ def list_items(
 def add(
     items: Annotated[list[str], typer.Argument(help="Ids as the application names them; 1 to 128 bytes each.")],
     deployment: DeploymentFolder,
-    title: Annotated[str, typer.Option(help="What people call it; of one item.")] = "",
-    features: Annotated[str, typer.Option(help="Its public features, as a JSON object of values by name.")] = "",
+    title: Annotated[str, typer.Option(help="The name that people read; only for one item.")] = "",
+    features: Annotated[str, typer.Option(help="Its public features: a JSON object of values by name.")] = "",
     party: Party = "",
     bootstrap: Bootstrap = "127.0.0.1:9092",
     prefix: Prefix = None,
@@ -95,7 +95,7 @@ def add(
     from hushstream.client import Item
 
     if len(items) > 1 and (title or features):
-        raise HushstreamError(f"--title, --features: expected one item beside them, got {len(items)}; see items import")
+        raise HushstreamError(f"--title, --features: expected one item with them, got {len(items)}; see items import")
     values = _object(features, "features") if features else {}
     offered = [Item(one, title, values) for one in items]
     version = _with(deployment, party, bootstrap, prefix, security, lambda catalogue: catalogue.add_all(offered))

@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
 @at_place
 def model_show(
     place: Place,
-    version: Annotated[int | None, typer.Option(min=1, help="Which version (default: the newest).")] = None,
+    version: Annotated[int | None, typer.Option(min=1, help="Number of the version (default: the newest).")] = None,
     page: Annotated[Path | None, typer.Option(help="Also write a page of HTML with pictures.")] = None,
     json: AsJson = False,
 ) -> None:
@@ -51,7 +51,7 @@ def model_show(
 def model_diff(
     place: Place,
     older: Annotated[int, typer.Argument(min=1, help="The number of a version.")],
-    newer: Annotated[int | None, typer.Argument(min=1, help="Another (default: the newest).")] = None,
+    newer: Annotated[int | None, typer.Argument(min=1, help="Number of another one (default: the newest).")] = None,
     json: AsJson = False,
 ) -> None:
     """Show in which cells two released versions prefer different items, and which items changed most."""
@@ -64,9 +64,9 @@ def model_diff(
 @at_place
 def model_export(
     place: Place,
-    file: Annotated[Path, typer.Argument(help="Where the model goes.")],
-    version: Annotated[int | None, typer.Option(min=1, help="Which version (default: the newest).")] = None,
-    form: Annotated[Literal["json", "npz"], typer.Option("--format", help="JSON, or numpy's archive.")] = "json",
+    file: Annotated[Path, typer.Argument(help="File for the model.")],
+    version: Annotated[int | None, typer.Option(min=1, help="Number of the version (default: the newest).")] = None,
+    form: Annotated[Literal["json", "npz"], typer.Option("--format", help="JSON, or an archive of numpy.")] = "json",
     json: AsJson = False,
 ) -> None:
     """Write a released model to one file, with sample decisions that a reader must reproduce; needs no key.

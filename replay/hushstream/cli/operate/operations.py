@@ -50,10 +50,10 @@ class BenchSubject(StrEnum):
     STREAM = "stream"
 
 
-LetterZone = Annotated[str, typer.Argument(callback=one_of(letter_zones), help="Whose dead letters.")]
+LetterZone = Annotated[str, typer.Argument(callback=one_of(letter_zones), help="Zone of the dead letters.")]
 RefusedTopic = Annotated[str, typer.Argument(help="The topic of the refused record.")]
-RefusedPartition = Annotated[int, typer.Argument(help="Its partition.")]
-RefusedOffset = Annotated[int, typer.Argument(help="Its offset.")]
+RefusedPartition = Annotated[int, typer.Argument(help="Partition of the refused record.")]
+RefusedOffset = Annotated[int, typer.Argument(help="Offset of the refused record.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -181,7 +181,7 @@ def one_or_all(role: str) -> tuple[str, ...] | None:
 def verify_command(
     place: Place,
     role: Annotated[
-        str, typer.Option(callback=one_of(roles_or_all), help="Whose output; `all` needs the keys of all zones.")
+        str, typer.Option(callback=one_of(roles_or_all), help="Role to check; `all` needs the keys of all zones.")
     ] = ALL,
     log: Annotated[
         list[Path] | None,
@@ -271,7 +271,7 @@ def shadow(
     log: Annotated[
         Path | None, typer.Argument(help="An export of `topics export`, whole or of the learner's role.")
     ] = None,
-    party: Annotated[str, typer.Option(help="Whose users, where each party has its own (pdap: a vendor).")] = "",
+    party: Annotated[str, typer.Option(help="Party of the users, if each has its own (pdap: a vendor).")] = "",
     json: AsJson = False,
 ) -> None:
     """Estimate what a deployment's answers would have earned, where an application did not show them.
@@ -392,11 +392,11 @@ def _letters(place: Place, zone: str) -> tuple[Letter, ...]:
 
 
 def bench(
-    out: Annotated[Path, typer.Option(help="Where the rows are written.")] = Path("report/bench.json"),
+    out: Annotated[Path, typer.Option(help="File for the rows.")] = Path("report/bench.json"),
     rounds: Annotated[int, typer.Option(min=1, help="Repetitions; medians are reported.")] = 5,
-    only: Annotated[BenchSubject | None, typer.Option(help="One subject; both by default.")] = None,
+    only: Annotated[BenchSubject | None, typer.Option(help="Measure one subject only (default: both).")] = None,
     bootstrap: Annotated[
-        str | None, typer.Option(help="Measure the stream on this Kafka beside the embedded broker, and nothing else.")
+        str | None, typer.Option(help="Measure only the stream, on this Kafka and on the embedded broker.")
     ] = None,
     json: AsJson = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Commands about the users of a deployment: erasing one, and a soak with very many."""
+"""Commands about the users of a deployment: erasing one user, and a load test with very many."""
 
 from __future__ import annotations
 
@@ -26,12 +26,10 @@ def forget(
     user: Annotated[str, typer.Argument(help="The account; - reads it from standard input.")],
     deployment: DeploymentFolder,
     export: Annotated[
-        Path | None, typer.Option(help="Only erase their records in this export, which was made after the tombstone.")
+        Path | None, typer.Option(help="Only erase the user's records in this export, made after the tombstone.")
     ] = None,
-    party: Annotated[
-        str, typer.Option(help="Whose account it is, where each party has users of its own: the party's name.")
-    ] = "",
-    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait until it is folded, if that can be seen.")] = 10.0,
+    party: Annotated[str, typer.Option(help="Name of the account's party, if each party has its own users.")] = "",
+    wait: Annotated[float, typer.Option(min=0, help="Seconds to wait until the tombstone is folded.")] = 10.0,
     bootstrap: Bootstrap = "127.0.0.1:9092",
     prefix: Prefix = None,
     security: SecurityFile = None,
@@ -59,11 +57,11 @@ def forget(
 
 
 def soak(
-    users: Annotated[int, typer.Option(min=1, help="Distinct users.")] = 1_000_000,
-    visits: Annotated[int, typer.Option(min=1, help="Visits of each.")] = 2,
+    users: Annotated[int, typer.Option(min=1, help="Number of distinct users.")] = 1_000_000,
+    visits: Annotated[int, typer.Option(min=1, help="Visits of each user.")] = 2,
     interactions: Annotated[int, typer.Option(min=1, help="Interactions of each visit.")] = 5,
     resident: Annotated[int, typer.Option(min=0, help="Users in memory, the others on disk; 0 for all.")] = 100_000,
-    dimension: Annotated[int, typer.Option(min=2, max=4096, help="Entries of a context.")] = 10,
+    dimension: Annotated[int, typer.Option(min=2, max=4096, help="Number of entries of a context.")] = 10,
     arms: Annotated[int, typer.Option(min=2, max=65536, help="Arms.")] = 10,
     cap: Annotated[float, typer.Option(min=0.1, help="Gigabytes that the process may take.")] = 4.0,
     json: AsJson = False,

@@ -1,4 +1,4 @@
-"""Commands that run for long: a worker of one role, and the embedded broker; and the command that sizes them."""
+"""Commands that run for long (a worker of one role, the embedded broker), and the command that measures their sizes."""
 
 from __future__ import annotations
 
@@ -78,25 +78,25 @@ def worker(
     security: SecurityFile = None,
     state: Annotated[Path | None, typer.Option(help="Folder for snapshots (default: DEPLOYMENT/state/ROLE).")] = None,
     paid_marks: Annotated[
-        Path | None, typer.Option(help="Folder for marks of what was released; best not backed up with the state.")
+        Path | None, typer.Option(help="Folder for release marks; best not backed up with the state.")
     ] = None,
     accept_loss: Annotated[
         list[str] | None,
         typer.Option(
-            envvar="HUSHSTREAM_ACCEPT_LOSS", help="Word of a refusal, whose price is accepted by it; repeatable."
+            envvar="HUSHSTREAM_ACCEPT_LOSS", help="Accept the loss that a refusal names by this word; repeatable."
         ),
     ] = None,
     group: Annotated[str | None, typer.Option(help="Consumer group (default: NAME.ROLE).")] = None,
-    metrics_host: Annotated[str, typer.Option(help="Where public metrics listen.")] = defaults.METRICS_HOST,
-    zone_metrics_host: Annotated[str, typer.Option(help="Where zone-private metrics listen.")] = defaults.METRICS_HOST,
+    metrics_host: Annotated[str, typer.Option(help="Address of public metrics.")] = defaults.METRICS_HOST,
+    zone_metrics_host: Annotated[str, typer.Option(help="Address of zone-private metrics.")] = defaults.METRICS_HOST,
     metrics_port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port of public metrics; 0 for any.")
+        int | None, typer.Option(min=0, max=65535, help="Port of public metrics; 0: any free one.")
     ] = None,
     zone_metrics_port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port of zone-private metrics; 0 for any.")
+        int | None, typer.Option(min=0, max=65535, help="Port of zone-private metrics; 0: any free one.")
     ] = None,
     metrics_token: Annotated[
-        Path | None, typer.Option(help="File with the token that a scraper of either must send; chmod 600.")
+        Path | None, typer.Option(help="File with the token that a scraper of either endpoint must send; chmod 600.")
     ] = None,
     metrics_certificate: Annotated[
         Path | None, typer.Option(help="PEM file with certificate and key, to serve both over HTTPS; chmod 600.")
@@ -105,10 +105,10 @@ def worker(
         float, typer.Option(min=0.1, help="Group session timeout in seconds.")
     ] = defaults.SESSION_TIMEOUT_SECONDS,
     connect_timeout: Annotated[
-        float, typer.Option(min=0.1, help="Give up without a broker after so many seconds.")
+        float, typer.Option(min=0.1, help="Give up if no broker answers for so many seconds.")
     ] = defaults.CONNECT_TIMEOUT_SECONDS,
     join_timeout: Annotated[
-        float, typer.Option(min=0.1, help="Give up without a partition after so many seconds.")
+        float, typer.Option(min=0.1, help="Give up if no partition is assigned for so many seconds.")
     ] = defaults.JOIN_TIMEOUT_SECONDS,
     snapshot_interval: Annotated[
         float, typer.Option(min=0.1, help="Seconds between snapshots.")
@@ -129,7 +129,7 @@ def worker(
             min=1,
             envvar="HUSHSTREAM_SCHEMA_GENERATION",
             show_default="the first",
-            help="Schema generation of what is written; raise it when no older release runs.",
+            help="Schema generation of written records; raise it when no older release runs any more.",
         ),
     ] = None,
     gateway: Annotated[
@@ -139,14 +139,14 @@ def worker(
     audited: Annotated[
         str | None,
         typer.Option(
-            "--role", callback=one_of(role_names), help="Whose output an auditor checks, with its zone's key."
+            "--role", callback=one_of(role_names), help="Role whose output an auditor checks, with its zone's key."
         ),
     ] = None,
     sample: Annotated[
         float, typer.Option(min=0.001, max=1, help="Share of ten-minute stretches that an auditor checks.")
     ] = 1.0,
     once: Annotated[
-        bool, typer.Option("--once", help="An auditor ends when all that is there now is checked.")
+        bool, typer.Option("--once", help="The auditor ends when it has checked all present records.")
     ] = False,
     schedule: Annotated[Literal["live", "fixed"], typer.Option(help="How batches are cut.")] = "live",
     log_level: Annotated[
@@ -157,7 +157,7 @@ def worker(
 
     An auditor recomputes what a role publishes while the role runs, and exits with 1 if it found differences.
     """
-    # With several threads the order of float sums, and so their bits, would change.
+    # One thread: with several, the order of float sums would vary, and replay would not give the same bits.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from hushstream.agents.observe.endpoints import MetricsAccess
     from hushstream.agents.security import read_security
@@ -234,7 +234,7 @@ def worker(
 
 
 def _place(deployment: Path, bootstrap: str, prefix: str | None, security: Path | None) -> str:
-    """The options that locate a deployment, for the commands that messages name."""
+    """The options that locate a deployment, to be printed in commands that messages recommend."""
     given = {"--deployment": str(deployment.resolve()), "--bootstrap": bootstrap}
     given |= {} if prefix is None else {"--prefix": prefix}
     given |= {} if security is None else {"--security": str(security.resolve())}
@@ -272,7 +272,7 @@ def _run_gateway(
         "schema_generation": schema_generation,
         "endpoints": Endpoints(*endpoints),
     }
-    # If applications send no requests, learners are devices.
+    # A system to which applications send no requests has devices as learners.
     if settings.devices is not None or system.requests is None:
         return run_gateway(lambda: DeviceGateway(log=device_log(bootstrap, prefix, security, system), **shared))
     return run_gateway(lambda: Gateway(log=kafka_log(bootstrap, prefix, security, system, settings.party), **shared))

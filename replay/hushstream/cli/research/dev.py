@@ -29,7 +29,7 @@ def reset(
     deployment: DeploymentFolder,
     bootstrap: Bootstrap = "127.0.0.1:9092",
     prefix: Prefix = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; otherwise only say what would be removed.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove; otherwise only say what would be removed.")] = False,
     json: AsJson = False,
 ) -> None:
     """Remove the state and release marks of workers after an embedded broker has ended.
@@ -53,7 +53,7 @@ def reset(
 
 
 def _require_left(state: Path, roles: list[str]) -> None:
-    """Refuse while workers are running, on any broker: their state would be removed under them."""
+    """Refuse while workers with this state are running, on any broker."""
     from hushstream.agents.worker.membership import is_taken
 
     running = [role for role in roles if is_taken(state / role)]

@@ -37,28 +37,28 @@ def register(app: typer.Typer) -> None:
 
 def evaluate(
     log: Annotated[Path | None, typer.Option(help="A log as CSV or Parquet; needs --mapping.")] = None,
-    mapping: Annotated[Path | None, typer.Option(help="YAML: which column of the log means what.")] = None,
+    mapping: Annotated[Path | None, typer.Option(help="YAML file: the meaning of each column of the log.")] = None,
     deployment: Annotated[
-        Path | None, typer.Option(help="Judge this very deployment.yaml, which may be a draft; it declares features.")
+        Path | None, typer.Option(help="Evaluate this deployment.yaml, which may be a draft; declares features.")
     ] = None,
     init: Annotated[
         Path | None,
         typer.Option(help="Draft mapping and deployment of this log, into --mapping and --deployment, and end."),
     ] = None,
-    dataset: Annotated[str | None, typer.Option(help="A published log in place of a file: obd.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="A published log instead of a file: obd.")] = None,
     dataset_options: Annotated[
-        list[str] | None, typer.Option("--option", help="Of the published log, for instance campaign=men.")
+        list[str] | None, typer.Option("--option", help="An option of the published log, for instance campaign=men.")
     ] = None,
-    runner: Annotated[RunnerChoice, typer.Option(help="In this process, or as workers.")] = RunnerChoice.DIRECT,
+    runner: Annotated[RunnerChoice, typer.Option(help="Run in this process, or as workers.")] = RunnerChoice.DIRECT,
     bootstrap: OwnKafka = None,
     security: SecurityFile = None,
     folder: Annotated[Path | None, typer.Option(help="Keep the deployment's folder here.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the keys, the coins, and who contributes.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the keys, of random choices, and of who contributes.")] = 0,
     contributors: Annotated[float, typer.Option(help="Share of the users who contribute a slot.")] = 0.7,
-    limit: Annotated[int | None, typer.Option(help="At most so many rows.")] = None,
-    first: Annotated[int, typer.Option("--from", help="Contributors' rows before this one were played already.")] = 0,
+    limit: Annotated[int | None, typer.Option(help="Largest number of rows.")] = None,
+    first: Annotated[int, typer.Option("--from", help="First row to play; those before were played already.")] = 0,
     speed: Annotated[float | None, typer.Option(help="Multiple of logged time (default: as fast as possible).")] = None,
-    in_flight: Annotated[int, typer.Option(help="Rows under way at the same time.")] = 512,
+    in_flight: Annotated[int, typer.Option(help="Largest number of rows in flight.")] = 512,
     conditions: Annotated[
         list[str] | None, typer.Option("--condition", help="Only these conditions of the comparison.")
     ] = None,
@@ -147,31 +147,31 @@ def _draft(log: Path, mapping: Path | None, deployment: Path | None) -> None:
 
 
 def audit(
-    mechanism: Annotated[str | None, typer.Argument(help="Whose noise is attacked.")] = None,
+    mechanism: Annotated[str | None, typer.Argument(help="Mechanism whose noise is attacked.")] = None,
     everything: Annotated[
         bool, typer.Option("--all", help="Attack every mechanism, counter and release mode, as a table.")
     ] = False,
-    only: Annotated[list[str] | None, typer.Option("--only", help="Of --all, only these rows.")] = None,
+    only: Annotated[list[str] | None, typer.Option("--only", help="Attack only these rows of --all.")] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="--all in seconds: the fewest runs that find half noise.")
     ] = False,
     thorough: Annotated[bool, typer.Option("--thorough", help="--all with ten times the runs.")] = False,
     config: Annotated[
         Path | None,
-        typer.Option(help="Attack what this deployment.yaml or folder releases: its counter, noise, horizon, epsilon."),
+        typer.Option(help="Attack the releases of this deployment.yaml or folder."),
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="Epsilon of the noise (default 1).")] = None,
     levels: Annotated[int | None, typer.Option(help="Reward levels above 0 (default 1).")] = None,
     runs: Annotated[
-        int | None, typer.Option(help="Releases with the slot, and as many without (default 10000).")
+        int | None, typer.Option(help="Number of releases with the slot, and as many without it (default 10000).")
     ] = None,
     false_alarm: Annotated[float, typer.Option(help="Probability with which an honest mechanism fails.")] = 1e-6,
     calibrate: Annotated[
-        int | None, typer.Option(help="Of --all or --only: run each row so many times, and count how often it fails.")
+        int | None, typer.Option(help="With --all or --only: run each row so many times, and count how often it fails.")
     ] = None,
     counts: Annotated[
         Path | None,
-        typer.Option(help="Of --calibrate: a JSON file that counts are kept in as they come, by row and BLAS; go on."),
+        typer.Option(help="With --calibrate: JSON file of the counts, by row and BLAS; a later run adds to it."),
     ] = None,
     json: AsJson = False,
 ) -> None:

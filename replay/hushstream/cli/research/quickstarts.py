@@ -16,13 +16,13 @@ def register(app: typer.Typer) -> None:
 
 
 def quickstart(
-    folder: Annotated[Path, typer.Argument(help="What it leaves: fast.yaml to edit, and the deployment.")] = Path(
+    folder: Annotated[Path, typer.Argument(help="Folder for fast.yaml (to edit) and the deployment.")] = Path(
         "quickstart"
     ),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the page on 127.0.0.1; 0 for any.")] = 8765,
-    visitors: Annotated[int, typer.Option(min=1, max=2000, help="Simulated visitors at once.")] = 60,
-    seed: Annotated[int, typer.Option(help="Of what the visitors like.")] = 0,
-    seconds: Annotated[float | None, typer.Option(min=1, help="End by itself after so many seconds.")] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the page on 127.0.0.1; 0: any free one.")] = 8765,
+    visitors: Annotated[int, typer.Option(min=1, max=2000, help="Number of simulated visitors at the same time.")] = 60,
+    seed: Annotated[int, typer.Option(help="Seed of what the visitors like.")] = 0,
+    seconds: Annotated[float | None, typer.Option(min=1, help="End after so many seconds.")] = None,
     json: AsJson = False,
 ) -> None:
     """A live deployment on this machine, with visitors and a page: watch the reward climb, kill the learner, edit."""

@@ -18,9 +18,9 @@ from hushstream.schemas.errors import HushstreamError
 datasets_app = typer.Typer(help="Datasets: list, fetch with checksums, inspect.", no_args_is_help=True)
 
 DataDir = Annotated[
-    Path | None, typer.Option("--data-dir", envvar="HUSHSTREAM_DATA", help="A local folder in place of downloads.")
+    Path | None, typer.Option("--data-dir", envvar="HUSHSTREAM_DATA", help="A local folder instead of downloads.")
 ]
-ReportDir = Annotated[Path, typer.Option("--report", help="Where the report is written.")]
+ReportDir = Annotated[Path, typer.Option("--report", help="Folder for the report.")]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", help="A configuration value, for instance privacy.epsilon=0.5.")
 ]
@@ -63,14 +63,14 @@ def demo(
 
 def replay(
     context: typer.Context,
-    system: Annotated[str | None, typer.Argument(help="Which system (default: the first of the catalogue).")] = None,
+    system: Annotated[str | None, typer.Argument(help="System (default: the first of the catalogue).")] = None,
     dataset: Annotated[str | None, typer.Option("--dataset", help="A dataset (default: the system's own).")] = None,
-    runner: Annotated[RunnerChoice, typer.Option(help="In this process, or as workers.")] = RunnerChoice.DIRECT,
+    runner: Annotated[RunnerChoice, typer.Option(help="Run in this process, or as workers.")] = RunnerChoice.DIRECT,
     bootstrap: OwnKafka = None,
     security: SecurityFile = None,
     folder: Annotated[Path | None, typer.Option(help="Keep the deployment's folder here.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the world, the coins and the keys.")] = 0,
-    limit: Annotated[int | None, typer.Option(help="Users in all (default: those of the dataset).")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the world, of random choices, and of the keys.")] = 0,
+    limit: Annotated[int | None, typer.Option(help="Number of users (default: that of the dataset).")] = None,
     settings: Settings = None,
     world: WorldSettings = None,
     data_dir: DataDir = None,
@@ -108,9 +108,9 @@ def replay(
 
 
 def experiment(
-    name: Annotated[str | None, typer.Argument(help="Which experiment; without a name they are listed.")] = None,
-    out: Annotated[Path, typer.Option(help="Where CSV, JSON, PNG and the page go.")] = Path("report"),
-    quick: Annotated[bool, typer.Option(help="A small version that takes seconds.")] = False,
+    name: Annotated[str | None, typer.Argument(help="Name of the experiment; without it, all are listed.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for CSV, JSON, PNG and the page.")] = Path("report"),
+    quick: Annotated[bool, typer.Option(help="Run a small version, which takes seconds.")] = False,
     json: AsJson = False,
     data_dir: DataDir = None,
 ) -> None:
@@ -155,8 +155,8 @@ def datasets_list(data_dir: DataDir = None, json: AsJson = False) -> None:
 
 @datasets_app.command(name="fetch")
 def datasets_fetch(
-    name: Annotated[str, typer.Argument(help="Which dataset.")],
-    to: Annotated[Path | None, typer.Option(help="Where to put it (default: the cache folder).")] = None,
+    name: Annotated[str, typer.Argument(help="Name of the dataset.")],
+    to: Annotated[Path | None, typer.Option(help="Folder for it (default: the cache folder).")] = None,
     data_dir: DataDir = None,
 ) -> None:
     """Download a dataset from its publisher and check it, or take it from a local folder."""
@@ -174,7 +174,7 @@ def datasets_fetch(
 
 @datasets_app.command(name="inspect")
 def datasets_inspect(
-    name: Annotated[str, typer.Argument(help="Which dataset, or a CSV or Parquet file of your own.")],
+    name: Annotated[str, typer.Argument(help="Name of a dataset, or a CSV or Parquet file of your own.")],
     data_dir: DataDir = None,
     json: AsJson = False,
 ) -> None:

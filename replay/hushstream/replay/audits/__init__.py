@@ -1,1 +1,1 @@
-"""Audits: every mechanism, counter and release mode attacked as it runs, and the bounds beside the claims."""
+"""Audits: they attack every mechanism, counter and release mode, and compare lower bounds with the claims."""

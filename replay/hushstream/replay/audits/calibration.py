@@ -3,7 +3,7 @@
 An audit states the largest probability with which an honest mechanism fails it. The proof of this rate assumes exact
 arithmetic, but some rows solve equations in floats, and a machine's linear algebra might break it. So the rate is
 measured, with one implementation of BLAS in each process (``OPENBLAS_CORETYPE`` chooses the kernels of OpenBLAS). All
-rows take hours, so a file can keep the counts by row and BLAS, and later runs add to it.
+rows take hours. So a file can store the counts by row and BLAS, and later runs add to it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MOST_TIMES = 100_000
 _UPPER_ERROR = 0.05
 
 _PART = 5
-"""How many runs of a row are made between two writes of the counts."""
+"""The number of runs of a row between two writes of the counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Calibration:
         times: number of runs.
         alarms: number of failed runs.
         false_alarm: the stated probability of a failure.
-        structure: the places that share noise according to the first alarm, in words.
+        structure: the places that share noise according to the first alarm, as text.
     """
 
     name: str
@@ -143,7 +143,7 @@ def calibrate(
         effort: how many runs each audit takes each time.
         false_alarm: as in `hushstream.replay.audits.catalogue.run_audits`.
         processes: how many processes work at the same time.
-        kept: a file that the counts are written to as they come; rows that it has already are not run again.
+        kept: a file for the counts, written during the run; rows that are complete in it are not run again.
 
     Raises:
         HushstreamError: an unknown name, a number out of range, or a file that holds something else.

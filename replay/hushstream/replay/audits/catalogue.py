@@ -28,7 +28,7 @@ from hushstream.schemas.errors import HushstreamError
 
 Asked = TypeVar("Asked")
 Done = TypeVar("Done")
-"""The result that `abreast` computes for one row."""
+"""The result of `abreast` for one row."""
 
 
 def run_audits(
@@ -54,12 +54,12 @@ def run_audits(
 
 
 def abreast(work: Callable[[Asked], Done], asked: Sequence[Asked], processes: int | None = None) -> Iterator[Done]:
-    """The results of a function for each row, in order, computed in a number of processes."""
+    """Apply a function to each row in several processes; return the results in the order of the rows."""
     count = min(len(asked), processes or os.cpu_count() or 1)
     if count <= 1:
         yield from map(work, asked)
         return
-    # New interpreters: a forked one would share locks with threads of this process.
+    # New interpreters, as a forked process would inherit locks that threads of this process hold.
     with ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_one_thread) as pool:
         yield from pool.map(work, asked)
 
@@ -82,7 +82,7 @@ def audit_config(config: Any, runs: int = RUNS, false_alarm: float = FALSE_ALARM
         false_alarm: the probability that an honest mechanism fails.
 
     Raises:
-        HushstreamError: the configuration's release has no noise to audit, or runs or the false alarm are out of range.
+        HushstreamError: the configuration's release has no noise, or ``runs`` or ``false_alarm`` is out of range.
     """
     require_runs(runs, false_alarm)
     return study_of(config.system).audit_config(config, runs, false_alarm)

@@ -1,15 +1,16 @@
 """The audit of one configuration: attacks its releases, and compares the result with the price in its guarantee.
 
-Two attacks are made on the releases that the configuration gives. *Neighbours*: one unit is there or not, and the
-attacker decides by the likelihood ratio of all releases. This finds noise that is too small, and a unit that moves the
-result too far, but at a small epsilon only if the excess is large. *Size*: no unit is there, so the releases are the
-noise, and its mean size is compared with the distribution for this epsilon. This finds a few per cent of missing noise
-at any epsilon, but no error in how far units move the result. Each attack may use half of the false alarms, and states
-its power.
+Two attacks are made on the releases that the configuration gives. *Neighbours*: one unit is present or absent, and the
+attacker decides by the likelihood ratio of all releases. This finds noise that is too small, and a unit that changes
+the result too much; at a small epsilon it finds only a large excess. *Size*: no unit is present, so the releases are
+the noise, and its mean size is compared with the distribution for this epsilon. This finds a few per cent of missing
+noise at any epsilon, but no error in the sensitivity. Each attack has half of the false-alarm rate, and states its
+power.
 
-Sizes are those of the configuration. Parts that are too large for an audit are left out if the bound does not depend on
-them, and the report states them with the reason (`AuditReport.reduced`). A counter with a long horizon is attacked by
-its first releases: its noise is that of the whole horizon, and the bound uses the curve of these releases.
+The attacked system has the sizes of the configuration. Parts that are too large for an audit are left out if the bound
+does not depend on them, and the report states them with the reason (`AuditReport.reduced`). A counter with a long
+horizon is attacked by its first releases: its noise is that of the whole horizon, and the bound uses the curve of these
+releases.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from hushstream.replay.audits.row import Attacked
 from hushstream.schemas.errors import HushstreamError
 
 DRAWS = 20_000
-"""Draws of the noise: with this many, half of a false alarm of 1e-6 is about 4 % below the mean size."""
+"""Draws of the noise. With this many, a test at half of a false-alarm rate of 1e-6 finds noise about 4 % too small."""
 
 _LEAVES = 40_000
 """How many steps an audit feeds to counters on each neighbour, over all runs; they take some seconds."""
@@ -45,7 +46,7 @@ _COARSE = 64
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Noise:
-    """The noise of a configuration alone.
+    """The noise of a configuration without content.
 
     Attributes:
         read: returns the sizes of some independent draws, in the unit of the distribution.
@@ -85,10 +86,10 @@ def report_of(
     Args:
         mechanism, settings, guarantee, seen, reduced: see `AuditReport`.
         attacked: the attack on neighbours.
-        noise: None where an answer is one of two values, and has no size.
+        noise: None where an answer has one of two values, so that its noise has no size.
         runs: releases on each neighbour.
         false_alarm: false alarms of both attacks together.
-        rates: rates of the attack, where it does not say yes exactly at a likelihood ratio above 1.
+        rates: rates of the attack, where it does not decide by a likelihood ratio above 1.
     """
     each = false_alarm if noise is None else false_alarm / 2
     result, family = attacked(runs, each), attacked.family
@@ -112,10 +113,10 @@ def gaussian_law(rho: float, delta: float) -> Sizes:
 
 
 def first_draw(plan: Plan) -> tuple[float, Sizes]:
-    """What a counter releases after one empty leaf, which is one draw: its unit in lattice steps, and its distribution.
+    """A counter's release after one empty leaf, which is one draw: its unit in lattice steps, and its distribution.
 
-    Both are computed from the budget and from how far a leaf moves the counter and in how many draws, and not from the
-    noise that the plan itself states.
+    Both are computed from the budget, from the change that one leaf makes, and from the number of draws with the leaf.
+    They are not computed from the noise that the plan states.
     """
     budget = plan.budget
     if isinstance(budget, Concentrated):
@@ -132,10 +133,10 @@ def first_draw(plan: Plan) -> tuple[float, Sizes]:
 
 
 def steps_for(runs: int, abreast: int, effort: int) -> int:
-    """How many steps each counter may be fed; one step takes ``effort`` times the smallest effort.
+    """The number of steps that each counter may get; one step takes ``effort`` times the smallest effort.
 
     Raises:
-        HushstreamError: this many runs of the configuration leave no time for a step.
+        HushstreamError: with this many runs of the configuration, no time is left for a step.
     """
     steps = _LEAVES // (-(-runs // abreast) * effort)
     if not steps:
@@ -148,7 +149,7 @@ def steps_for(runs: int, abreast: int, effort: int) -> int:
 
 
 def seen(plan: Plan | None, steps: int, what: str) -> str:
-    """Which part of a counter's life was attacked, in words; empty where there is no counter."""
+    """Text that says which steps of a counter were attacked; empty without a counter."""
     if plan is None:
         return ""
     least = f"the first {steps:,} of at most {count_text(plan.horizon, what, ',')} of the counter"
@@ -158,5 +159,5 @@ def seen(plan: Plan | None, steps: int, what: str) -> str:
 
 
 def _no_curve(setting: float) -> Callable[[float], float]:
-    """Noise alone has no curve: no unit is distinguished."""
+    """Noise without content has no curve, as no unit is distinguished."""
     return lambda false_rate: false_rate

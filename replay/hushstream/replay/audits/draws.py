@@ -1,4 +1,4 @@
-"""Noise addresses that no release uses, and attacks from the scores of many runs."""
+"""Makes noise addresses that no release uses, and builds attacks from the scores of many runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hushstream.privacy.keys import KEY_BYTES, Key
 from hushstream.privacy.mechanisms.noise import NONCE_BYTES, KeyedStream, NoiseAddress
 
 Score = Callable[[bool], float]
-"""Takes whether the unit is there; returns the score of one release under its own noise."""
+"""A function of whether the unit is present; it returns the score of one release under noise of its own."""
 
 
 def fresh_key() -> Key:
@@ -27,7 +27,7 @@ def fresh_nonce() -> bytes:
 
 
 def fresh_address(mechanism: str) -> NoiseAddress:
-    """The address of a release of its own journal."""
+    """The address of a release in a new journal."""
     return NoiseAddress(
         purpose="release-noise",
         deployment="audit",
@@ -41,7 +41,7 @@ def fresh_address(mechanism: str) -> NoiseAddress:
 
 
 def fresh_stream(key: Key, mechanism: str) -> KeyedStream:
-    """A stream of which nothing was read."""
+    """A noise stream that was not read yet."""
     return KeyedStream(key, fresh_address(mechanism))
 
 

@@ -46,7 +46,7 @@ Draw = Callable[[Key, int], NDArray[np.float64]]
 
 
 def of_rho(curve: Callable[[float], Callable[[float], float]], delta: float) -> Family:
-    """A family whose setting is rho; its price is the epsilon that a budget prints."""
+    """A family with the setting rho; its price is the epsilon that a budget states for rho."""
 
     def epsilon(rho: float) -> float:
         return epsilon_float(Concentrated(rho, delta).cost(0, gaussian_residue(1, 1)).epsilon_micro)
@@ -104,19 +104,19 @@ def sizes(draw: Draw, claimed: Cost, law: Sizes) -> Run:
 
 
 def laplace_score() -> Score:
-    """The score: does a noised 0 or 1 reach 1?"""
+    """The score: whether a noised 0 or 1 is at least 1."""
     key = fresh_key()
     return lambda present: present + laplace_draw(key, 1)[0] - 0.5
 
 
 def gaussian_score() -> Score:
-    """The score: on which side of the middle does a noised integer lie?"""
+    """The score: on which side of the middle a noised integer lies."""
     key = fresh_key()
     return lambda present: STEP * present + gaussian_draw(key, 1)[0] - STEP / 2
 
 
 def audit_k_norm() -> Run:
-    """The audit of K-norm noise: which of the two points is nearer to the noised one?"""
+    """The audit of K-norm noise; the score is which of the two points is nearer to the noised one."""
     key = fresh_key()
 
     def scores(present: bool) -> NDArray[np.float64]:
@@ -127,7 +127,7 @@ def audit_k_norm() -> Run:
 
 
 def response_score(response: RandomisedResponse) -> Score:
-    """The score: is the answer that of the unit?"""
+    """The score: whether the answer is the unit's category."""
     key = fresh_key()
 
     def score(present: bool) -> float:
@@ -152,7 +152,7 @@ def response_pair(epsilon: float, categories: int) -> Pair:
 
 
 def reward_score(reward: LocalReward) -> Score:
-    """The score: is a noised reward of 0 or of all levels above the middle?"""
+    """The score: whether a noised reward, of 0 or of the highest level, is above the middle."""
     key, middle = fresh_key(), reward.levels / 2 if reward.law == "laplace" else 0.5
 
     def score(present: bool) -> float:
@@ -163,7 +163,7 @@ def reward_score(reward: LocalReward) -> Score:
 
 
 def choice_score() -> Score:
-    """The score: is the candidate chosen that the unit raises, while it lowers all others?"""
+    """The score: whether the chosen candidate is the one whose utility the unit raises; it lowers all others."""
     key = fresh_key()
     utilities = _utilities()
     return lambda present: (

@@ -1,4 +1,4 @@
-"""Numbers with independent noise that an attacker computes about one leaf from a counter's releases; and their price.
+"""Computes numbers with independent noise about one leaf from a counter's releases, and the price of these numbers.
 
 All leaves but the first are 0. Digit trees: after b^l leaves the release is the first leaf plus one node of level l, so
 each such release is one number. Honaker's tree: with r_l the release after 2^l leaves,
@@ -22,7 +22,7 @@ from hushstream.replay.audits.mechanisms import of_rho
 from hushstream.schemas.errors import HushstreamError
 
 _MANY_DRAWS = 32
-"""With this many draws or more, one step on a shift bounds the curve well enough: each draw reveals very little."""
+"""With at least this many draws, one step per shift bounds the curve well, as each draw reveals very little."""
 
 _MOVES = 1_500
 """Curves of vectors with noise over more moves than this take too much memory: bounds below them are given as 0."""
@@ -33,7 +33,7 @@ class Reading:
     """The numbers that contain the first leaf.
 
     Attributes:
-        times: after how many leaves each used release comes, (n,).
+        times: (n,) for each used release, the number of leaves before it.
         solve: (n, n) float64: computes the numbers from these releases.
         moves: how far a first leaf of 1 moves each number, (n,).
         variances: variance of each number's noise, in units of one draw's, (n,).
@@ -49,7 +49,7 @@ class Reading:
 
     @property
     def steps(self) -> int:
-        """How many leaves an attack feeds."""
+        """The number of leaves that an attack feeds."""
         return self.times[-1]
 
     def linear_score(self, seen: NDArray[np.int64], step: int) -> NDArray[np.float64]:
@@ -60,7 +60,7 @@ class Reading:
             step: how far the leaf moved each of m coordinates.
 
         Returns:
-            (width,): above 0 where the leaf seems to have moved the releases.
+            (width,): above 0 where the leaf seems to be in the releases.
         """
         numbers = self._numbers(seen) / step - self.moves[:, None, None] / 2
         return np.asarray(((self.moves / self.variances) @ numbers.sum(axis=2)), dtype=np.float64)
@@ -92,7 +92,7 @@ def reading_of(plan: Plan, most: int) -> Reading:
     Raises:
         HushstreamError: no attack is known for this counter, or no leaf may be fed.
     """
-    # Only one vector is read: its curve is exact, and that of several vectors has no closed form.
+    # Only one vector is used, as its curve is exact; several vectors have no closed form.
     most = min(most, 1 if isinstance(plan.budget, PureLength) else plan.horizon)
     if most < 1:
         raise HushstreamError(f"audit: expected at least one step of a counter, got {most}")

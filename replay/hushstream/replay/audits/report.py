@@ -22,8 +22,8 @@ class SizeReport:
 
     Attributes:
         result: the bound on epsilon, and the epsilon that the noise is calibrated to.
-        least: the audit finds a release that costs at least this epsilon with a chance of `CHANCE`; None where it finds
-            none.
+        least: the audit detects a release that costs at least this epsilon with probability `CHANCE`; None where it
+            detects none.
     """
 
     result: AuditResult
@@ -89,7 +89,7 @@ class AuditReport:
         }
 
     def as_text(self) -> str:
-        """The finding in plain English, one fact a line."""
+        """The finding as text, one fact a line."""
         result = self.result
         lines = [
             f"Mechanism: {self.guarantee.mechanism}.",

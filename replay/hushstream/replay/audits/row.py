@@ -52,7 +52,7 @@ class Audit:
         runs: releases on each neighbour in the quick version.
         run: the attack.
         factor: the full version has this many times the runs; the thorough one ten times as many as the full one.
-        paper_claim: what a paper states for this release but the product does not promise: the attack must break it.
+        paper_claim: a paper's claim for this release that the product does not make; the attack must break it.
         subjects: what is attacked: plans of counters, configurations of releases, functions and objects that draw. A
             test compares them with all that exist.
     """
@@ -117,7 +117,7 @@ class Row:
 
     @property
     def passed(self) -> bool:
-        """Whether every bound is within what is promised, and a paper's claim that must be broken is broken."""
+        """Whether every bound is within the claim, and a paper's claim that must be broken is broken."""
         return self.result.passed and self.claim_broken is not False
 
     @property
@@ -132,7 +132,7 @@ class Row:
         return f"{NOT_PRIVATE}, claim broken" if self.claim_broken else "the paper's claim was not broken"
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values under stable keys; ``claim_broken`` is null where no paper claims more than is promised here."""
+        """Plain values under stable keys; ``claim_broken`` is null where there is no paper's claim to break."""
         result, claim = self.result, self.paper_claim
         return {
             "name": self.name,

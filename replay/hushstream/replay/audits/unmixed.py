@@ -1,4 +1,4 @@
-"""Computes the single draws of a counter's noise from its releases; this is possible where all leaves are known.
+"""Computes the single draws of a counter's noise from its releases, for known leaves.
 
 Releases are A x + L z with known factors L (`Factorisation`), so with known content L z is known. Digit trees: each
 release adds further nodes, and the pseudo-inverse of L gives the noise of each node as it was drawn. Counters with
@@ -8,8 +8,8 @@ draw, one for each release: what that release adds to all before it (its innovat
 Solving in floats has an error of about 1e-16 of the input, so a draw of exactly 0 comes out as a rounding error whose
 sign depends on the machine's linear algebra. `hushstream.privacy.audits.structure` tests signs, and the signs of
 rounding errors agree for reasons that have nothing to do with noise. So draws are rounded to the whole numbers that
-they are (`Unmixed.step`). Innovations are not whole numbers. They are rounded to a grid that is far coarser than any
-rounding error, and so fine that a value is rounded to 0 with probability below 1e-6. Rounding small values to 0,
+they are (`Unmixed.step`). Innovations are not whole numbers. They are rounded to a grid that is much coarser than any
+rounding error. It is so fine that a value is rounded to 0 with probability below 1e-6. Rounding small values to 0,
 whatever their sign, leaves the signs of the others balanced.
 """
 
@@ -27,10 +27,10 @@ from hushstream.schemas.errors import HushstreamError
 
 _SIZES = Family(lambda epsilon: laplace_pair(epsilon).power, lambda epsilon: epsilon, smallest=1 / 8)
 _COARSE = 1 << 10
-"""A lattice with at least this many steps to a scale is fine enough; all others here have more than 2^20."""
+"""The fewest lattice steps for one scale; all lattices here have more than 2^20."""
 
 INNOVATION_STEPS = 1 << 20
-"""How many steps of the grid one standard deviation of an innovation has."""
+"""Steps of the grid in one standard deviation of an innovation."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +43,8 @@ class Unmixed:
         law: distribution of one draw's size in these units.
         unit: for pure epsilon the numerator of a draw's scale over epsilon, else its deviation; in lattice units.
         step: draws are multiples of it, in lattice units.
-        spreads: float64 (leaves,): divided by these, the noise of each release is not smaller in law than a draw.
+        spreads: float64 (leaves,): the noise of each release divided by these is stochastically at least as large as a
+            draw.
     """
 
     solve: NDArray[np.float64]
@@ -55,7 +56,7 @@ class Unmixed:
 
     @property
     def draws(self) -> int:
-        """How many draws there are."""
+        """The number of draws."""
         return len(self.solve)
 
     def __call__(self, noise: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -65,7 +66,7 @@ class Unmixed:
 
 
 def unmixed(plan: Plan, leaves: int) -> Unmixed:
-    """The draws behind the first ``leaves`` releases of a counter.
+    """Prepare the computation of the draws behind the first ``leaves`` releases of a counter.
 
     Raises:
         HushstreamError: the single draws of this counter cannot be computed.

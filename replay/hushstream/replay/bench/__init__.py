@@ -1,1 +1,1 @@
-"""Benchmarks: figures of the stream on this machine, and their targets."""
+"""Benchmarks: they measure the stream on this machine, and compare the figures with targets."""

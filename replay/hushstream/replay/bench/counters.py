@@ -1,7 +1,7 @@
 """Measures the speed of the counters, in one thread, and the size of their errors: rows for ``make bench``.
 
-Rates are per second of the thread's CPU time, medians over rounds; ratios are taken within a round. Errors are closed
-forms (tests compare them with the noise), except one that is measured here.
+Rates are per second of the thread's CPU time, medians over rounds; ratios are taken within a round. Errors are computed
+by closed forms, which tests compare with the noise; one error is measured here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BATCHES = 200
 BATCHES = 4_000
 BLOCKS = 100
 GRID_BITS = 24
-"""Sums of real numbers are rounded to a grid: the finer the grid, the more digits the noise has."""
+"""Sums of real numbers are rounded to a grid of 2^-GRID_BITS. A finer grid gives the noise more digits."""
 
 MILLION = 1 << 20
 RATE = "events/CPU s"
@@ -51,7 +51,7 @@ _ADDRESS = NoiseAddress("counter-node", "bench", bytes(32), "bench", "counter", 
 
 
 def counter_rows(progress: Progress, rounds: int = 5) -> list[BenchRow]:
-    """Measure every subject.
+    """Measure errors, rates, blocks of users and noise.
 
     Args:
         progress: called with the name of each measurement.
@@ -93,7 +93,7 @@ def error_rows() -> list[BenchRow]:
 
 
 def _measured_error() -> BenchRow:
-    """16,000 coordinates, so that the measured error is off by half a per cent at most."""
+    """The measured error over 16,000 coordinates, so many that it is off by half a per cent at most."""
     plan, leaves = NegativeDigitTree(budget=_PURE, dimension=1_000), 256
     squares = 0.0
     for cell in range(16):
@@ -137,7 +137,7 @@ def rate_rows(rounds: int) -> list[BenchRow]:
 
 
 def block_rows(rounds: int) -> list[BenchRow]:
-    """A counter for each of many users, in one object."""
+    """Rates of an object that holds a counter for each of many users."""
     plan = BlockPlan(plan=NegativeDigitTree(budget=_PURE, dimension=DIMENSION), blocks=BLOCKS)
     batched, each = [], []
     for number in range(rounds):
@@ -154,7 +154,7 @@ def block_rows(rounds: int) -> list[BenchRow]:
 
 
 def noise_rows(progress: Progress, rounds: int) -> list[BenchRow]:
-    """Keyed nodes, and the same number of integers from OpenDP's sampler."""
+    """Rates of keyed noise, and of as many integers from OpenDP's sampler."""
     plan = NegativeDigitTree(budget=_PURE, dimension=DIMENSION)
     nodes = KeyedNodes(_KEY, _ADDRESS, plan.mechanism, plan.parameters, plan.noise, DIMENSION)
     count, size = 400, plan.groups_per_block * (plan.base - 1)
@@ -173,7 +173,7 @@ def noise_rows(progress: Progress, rounds: int) -> list[BenchRow]:
 
 
 def _opened(plan: BlockPlan) -> BlockCounters:
-    """Blocks that all have a leaf, so that the first nodes of every level are drawn."""
+    """Counters of which each has a leaf, so that the first nodes of every level are drawn already."""
     counters = plan.open(_KEY, _ADDRESS)
     counters.release_each(np.arange(BLOCKS), np.zeros((BLOCKS, DIMENSION), dtype=np.int64))
     return counters

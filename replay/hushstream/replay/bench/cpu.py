@@ -18,7 +18,7 @@ from hushstream.replay.bench.processes import Running
 SAMPLE_SECONDS = 0.05
 
 _LEAST_CORES = 0.01
-"""The least number of free cores that is reported for a busy machine: less cannot be measured, and 0 cannot divide."""
+"""The smallest number of free cores that is reported. Less cannot be measured, and rates are divided by it."""
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _BUSY = ("user", "nice", "system", "irq", "softirq")
@@ -106,7 +106,7 @@ def pin(running: Running, core: int) -> None:
 
 
 def process_seconds(pid: int) -> float:
-    """CPU time of a running process since it began.
+    """CPU seconds of a running process since its start.
 
     Raises:
         OSError: there is no such process, or no /proc.

@@ -4,4 +4,4 @@ from hushstream.schemas.errors import HushstreamError
 
 
 class BenchFailed(HushstreamError):
-    """A measurement could not be made; the message says which process ended or what did not come."""
+    """A measurement failed; the message says which process ended, or which record did not arrive."""

@@ -1,11 +1,11 @@
 """Measures the rate and latency of decisions over HTTP: ``python -m hushstream.replay.bench.gateway``.
 
 It runs one embedded broker, one learner, one gateway and the callers (`hushstream.replay.bench.http_load`), each as a
-process on this machine; then two learners and two gateways on the same broker. Besides latencies it shows the CPU time
-of each process: on a machine that others use, too, this shows what more cores would bring.
+process on this machine; then two learners and two gateways on the same broker. Besides latencies it prints the CPU time
+of each process. On a shared machine this figure says what more cores would bring.
 
-Where the package vowpalwabbit is installed, what a team would write without all this is measured in the same run
-(`hushstream.replay.bench.vowpal`).
+If the package vowpalwabbit is installed, the same run measures a baseline, the server that a team would write without a
+log (`hushstream.replay.bench.vowpal`).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Row:
         rate: requests a second that were sent.
         answered: requests a second that were answered with a logged decision.
         seconds: latencies at the 50th and 99th percentile.
-        refused: requests that were not answered so.
+        refused: requests without such an answer.
         cpu: CPU seconds of each kind of process for one request that was answered.
     """
 
@@ -72,11 +72,11 @@ class Row:
 
     @property
     def held(self) -> bool:
-        """Whether all requests were answered, and fast enough."""
+        """Whether all requests were answered with a logged decision, and fast enough."""
         return not self.refused and self.seconds[1] < HOLDS_SECONDS
 
     def a_cpu_second(self, *kinds: str) -> float:
-        """Requests that were answered in a CPU second of these kinds of processes."""
+        """Requests answered per CPU second of these kinds of processes."""
         return 1.0 / max(1e-9, sum(self.cpu[kind] for kind in kinds))
 
     def __str__(self) -> str:

@@ -1,9 +1,9 @@
 """Sends HTTP requests at a fixed rate with a cheap client, so that the servers are measured and not the client.
 
 A client library uses more CPU time per request than some servers do, and competes with them for cores. So requests are
-prepared as bytes, and an answer is read only as far as needed to see whether it is a logged decision. Requests are sent
-at their rate, whether or not earlier ones were answered. A latency counts from the time at which its request was due,
-so that a stall counts for every request that would have waited during it.
+prepared as bytes, and an answer is read only until it is clear whether it is a logged decision. Requests are sent at
+the rate, whether or not earlier ones were answered. A latency counts from the time at which its request was due, so
+that a stall counts for every request that would have waited during it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 CONNECTIONS = 400
-"""The most open connections, of all servers together; a request without a free one waits, which adds to its latency."""
+"""The maximum of open connections to all servers. A request without a free one waits, which adds to its latency."""
 
 _END = b"\r\n\r\n"
 _LENGTH = b"content-length:"
@@ -66,7 +66,7 @@ async def ask_at(urls: Sequence[str], requests: Sequence[bytes], rate: float) ->
     try:
         for number, request in enumerate(requests):
             at = begun + number / rate
-            # After a sleep that was too long, all requests that are due are sent without a further sleep.
+            # After a sleep that was too long, all requests that are late are sent without a further sleep.
             if (wait := at - time.perf_counter()) > 0:
                 await asyncio.sleep(wait)
             servers[number % len(servers)].ask(_Due(request, at))
@@ -111,7 +111,7 @@ class _Server:
             self._waiting.append(due)
 
     async def done(self) -> None:
-        """Returns once nothing is unanswered."""
+        """Return when every request has its outcome."""
         await self._done.wait()
 
     def close(self) -> None:
@@ -140,7 +140,7 @@ class _Server:
             self._send(self._waiting.popleft())
 
     def gone(self, connection: _Connection) -> None:
-        """A connection was closed that nobody waits on."""
+        """Handle the close of an idle connection."""
         self._open.discard(connection)
         if connection in self._free:
             self._free.remove(connection)
@@ -156,7 +156,7 @@ class _Server:
 
 
 class _Connection(asyncio.Protocol):
-    """A connection that is kept, with one request at a time."""
+    """A keep-alive connection, with one request at a time."""
 
     def __init__(self, server: _Server) -> None:
         self._server = server
@@ -176,7 +176,7 @@ class _Connection(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`: an answer says how long it is, as those of both servers do."""
+        """See `asyncio.Protocol`: the answers of both servers have a Content-Length."""
         self._read += data
         head, found, body = self._read.partition(_END)
         if not found or self._due is None:

@@ -53,11 +53,11 @@ class DecisionsTail:
     _offset: int = 0
 
     async def until(self, contexts: int, clicks: int, check: Callable[[], None]) -> None:
-        """Read until both inputs were folded up to these offsets.
+        """Read the decisions until the worker has folded both inputs up to these offsets.
 
         Args:
             contexts, clicks: the offsets.
-            check: called now and then; it raises when waiting is useless.
+            check: called repeatedly; it raises if the worker has ended.
 
         Raises:
             BenchFailed: nothing was folded for a minute.
@@ -134,7 +134,7 @@ def timed(records: Sequence[Folded], events_per_record: float) -> Timed:
         events_per_record: how many events an input record has.
 
     Raises:
-        BenchFailed: everything was appended at once.
+        BenchFailed: all decisions have the same log time.
     """
     begun, ended = records[0].log_time_ms, records[-1].log_time_ms
     if begun == ended:
@@ -143,7 +143,7 @@ def timed(records: Sequence[Folded], events_per_record: float) -> Timed:
 
 
 def inputs_between(records: Sequence[Folded], begun_ms: float, ended_ms: float) -> int:
-    """Input records that were folded after one moment, up to another one."""
+    """The number of input records that were folded after ``begun_ms``, up to ``ended_ms``."""
     counted = [record for record in records if begun_ms < record.log_time_ms <= ended_ms]
     return sum(part[1] - part[0] for record in counted for part in (record.contexts, record.clicks))
 

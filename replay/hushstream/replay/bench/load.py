@@ -1,4 +1,4 @@
-"""The events of a benchmark: users with random contexts, and random rewards for what was decided."""
+"""Makes the events of a benchmark: requests of users with random contexts, and random rewards for the decisions."""
 
 from __future__ import annotations
 

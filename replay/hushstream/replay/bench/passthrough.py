@@ -16,7 +16,7 @@ import uvloop
 
 
 def make_app(bootstrap: str, source: str, target: str, datadir: str) -> faust.App:
-    """An app that copies partition 0 of one topic to another."""
+    """Make an app that copies partition 0 of one topic to another."""
     app = faust.App(
         f"passthrough-{source}",
         broker=f"kafka://{bootstrap}",

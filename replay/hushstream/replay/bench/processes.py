@@ -30,7 +30,7 @@ class Running:
         """Raise if the process has ended.
 
         Raises:
-            BenchFailed: it has ended; the message has the last line that it wrote.
+            BenchFailed: the process has ended; the message has the last line that it wrote.
         """
         if self.process.returncode is not None:
             lines = self.log.read_text(errors="replace", encoding="utf-8").strip().splitlines() or ["it wrote nothing"]

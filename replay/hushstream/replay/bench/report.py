@@ -61,7 +61,7 @@ def bench_table(rows: Sequence[BenchRow]) -> Table:
     """Make a table of the rows for a terminal."""
     table = Table()
     for heading, justify in (("what", "left"), ("value", "right"), ("unit", "left"), ("target", "left"), ("", "left")):
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type] # rich wants its own literal
+        table.add_column(heading, justify=justify)  # type: ignore[arg-type] # rich declares a literal type of its own
     for row in rows:
         verdict = "" if row.reached is None else "reached" if row.reached else "MISSED"
         table.add_row(row.name, f"{row.value:,.4g}", row.unit, row.target, verdict)

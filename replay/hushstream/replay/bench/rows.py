@@ -1,4 +1,4 @@
-"""One row of a benchmark's result."""
+"""The rows of a benchmark's result: a figure each, some with a target."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 Progress = Callable[[str], None]
-"""Called with a few words about the current measurement."""
+"""Called with a text that names the current measurement."""
 
 
 @dataclass(frozen=True, slots=True)

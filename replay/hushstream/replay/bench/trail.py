@@ -1,9 +1,9 @@
 """Measures the time from a reward to the model that contains it, from the journals of learner, shuffler and aggregator.
 
-From outside nobody can see which slot contains a reward, or whether any does: that is the purpose of the protocol. But
-the logs show which slots make a window, with which decisions record each slot left, and which clicks had been folded
-by then. So the wait for a model runs from the log time of the last click that was folded when the last slot of its
-window left the learner, to the log time of the first decisions record that had read this model.
+By design, an observer cannot see whether a slot contains a reward. But the logs show which slots form a window, which
+decisions record released each slot, and which clicks had been folded by then. So the wait for a model runs from the log
+time of the last click that was folded when the last slot of its window left the learner, to the log time of the first
+decisions record that had read this model.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Trail:
         decisions: the learner's decisions.
         clicks_ms: the log time of every click.
         slots: offsets of the slots among the reports.
-        windows: the report that each window ends before.
-        models: the offset of each model, and the crowd that it ends before.
+        windows: for each window, the offset of the report after its last one.
+        models: for each model, its offset and the offset of the crowd after its last one.
     """
 
     decisions: Sequence[Folded]
@@ -79,6 +79,6 @@ async def _all(reader: LogReader, topic: str) -> list[InputRecord]:
 
 
 def _highs(journal: Sequence[InputRecord], name: str) -> list[tuple[int, int]]:
-    """(offset, end of its input) of every record of a journal with this name; the genesis record is left out."""
+    """For every journal record except the genesis: its offset, and the end of its input of this name."""
     decoded = [(record.offset, *codec.decode(record.value)) for record in journal]
     return [(offset, fields["head"]["inputs"][0]["high"]) for offset, found, fields in decoded if found == name]

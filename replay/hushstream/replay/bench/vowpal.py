@@ -26,7 +26,7 @@ def is_installed() -> bool:
 
 
 class Policy:
-    """An epsilon mixture over the arms, by Vowpal Wabbit's doubly robust learner of contextual bandits."""
+    """An epsilon-greedy policy by Vowpal Wabbit's doubly robust learner of contextual bandits."""
 
     def __init__(self, arms: int, seed: int) -> None:
         """Make an untrained policy over ``arms`` arms."""

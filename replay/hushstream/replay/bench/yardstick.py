@@ -38,7 +38,7 @@ async def passthrough_rate(
 async def log_times(
     connection: Connection, source: tuple[str, int], end: int, writer: Running, first: int = 0
 ) -> list[int]:
-    """Log times of the records from ``first`` up to ``end``, once all of them are there."""
+    """Wait for the records from ``first`` up to ``end``, and return their log times (Unix time, ms)."""
     async with LogReader(connection.settings()) as reader:
         have, moved = -1, time.monotonic()
         while have < end:

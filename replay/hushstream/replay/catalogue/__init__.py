@@ -1,1 +1,1 @@
-"""Worlds and logs by name, and the commands that play them."""
+"""Finds worlds and logs by name, and the commands that play them."""

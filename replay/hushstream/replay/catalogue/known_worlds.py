@@ -1,4 +1,4 @@
-"""Worlds by name: the built-in ones and those that other packages offer by entry point."""
+"""Finds worlds by name: the built-in ones, and those that other packages offer by entry point."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hushstream.replay.study import studies
 from hushstream.replay.worlds.world import World, WorldError
 
 Factory = Callable[..., World]
-"""Takes its options by keyword only; the class that it says to return tells for which system its world is."""
+"""A function that makes a world. Its options are keyword arguments; its declared return type decides the system."""
 
 WORLDS: Registry[Factory] = Registry("world", "hushstream.worlds", Callable, WorldError)
 
@@ -25,7 +25,7 @@ def known_worlds() -> dict[str, Factory]:
 
 
 def system_of(name: str) -> str:
-    """The system that plays a world, by the class that its factory says to return.
+    """The system that plays a world, by the declared return type of its factory.
 
     Raises:
         KeyError: there is no world of this name.

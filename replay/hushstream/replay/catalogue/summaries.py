@@ -1,4 +1,4 @@
-"""Counts of each built-in dataset from its files, for ``datasets inspect``."""
+"""Counts rows, users, arms and rewards of each built-in dataset, for ``datasets inspect``."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def summarise_mediamill(folder: Path) -> Summary:
 
 
 def summarise_criteo(folder: Path) -> Summary:
-    """Count what the world reads by default: rows, those of its arms, and the share of these that was clicked."""
+    """Count the rows that the world reads by default, the rows of its arms, and the share of these with a click."""
     from hushstream.replay.catalogue.worlds import world_options
     from hushstream.replay.worlds.criteo import FILE, NUMBERS, read_impressions
 

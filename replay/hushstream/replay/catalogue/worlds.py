@@ -1,4 +1,4 @@
-"""How a world of a name is made."""
+"""Makes a world from its name and options."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ def find_world(name: str) -> Factory:
     """Return the factory of this name.
 
     Raises:
-        WorldError: there is none; the message lists the known names, and says who plays it where another does.
+        WorldError: there is no such world; the message lists the known names, and the command that plays a log of this
+            name.
     """
     known = known_worlds()
     return WORLDS.find(known, name, "" if name in known else hint(name))

@@ -1,1 +1,1 @@
-"""The datasets that have names: where they come from, how they are fetched and checked, and what they contain."""
+"""Named datasets: where they come from, how they are fetched and checked, and what they contain."""

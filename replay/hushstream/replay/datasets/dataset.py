@@ -13,11 +13,11 @@ Summary = Mapping[str, int | float | str]
 
 
 class DatasetError(HushstreamError):
-    """A dataset is unknown, is not at the place where it was searched, or differs from what its publisher released."""
+    """A dataset is unknown, its files were not found, or they differ from what its publisher released."""
 
 
 class AbsentDatasetError(DatasetError):
-    """The files of a dataset are not at the place where they were searched."""
+    """The files of a dataset were not found in the folder that was searched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class DatasetFile:
 
     Attributes:
         path: its place within the dataset's folder, with forward slashes.
-        sha256: checksum of its bytes, in hexadecimal; None where none is known, and the file is not checked.
+        sha256: checksum of its bytes, in hexadecimal; None where it is not known, so that the file is not checked.
         size_bytes: its length; None where it is not known.
         url: address of the file alone at the publisher, or None.
         member: its name within the publisher's archive, or None.
@@ -44,18 +44,18 @@ class Dataset:
     """A dataset: its name, its licence, and how to get and check its files.
 
     Attributes:
-        name: how it is asked for.
-        description: one line for people.
+        name: its name on the command line.
+        description: one line that describes it.
         licence: what its publisher allows.
-        page: where it is described; empty where only this package knows it.
+        page: address of its description; empty where there is none.
         files: every file that is needed, with its checksum where one is known.
         archive_url: the publisher's zip archive (a wheel is one), or None where files come one by one.
-        verified: whether the addresses were seen to answer with these bytes. False: they are taken from
-            public descriptions; the checksums hold in any case.
-        note: what a user should know before fetching.
+        verified: whether these bytes were loaded from the addresses once. False: the addresses come from public
+            descriptions. The checksums are compared in either case.
+        note: what a user should know before a download.
         folders: names under which a local data folder may hold it.
-        summarise: counts the rows, users, arms and rewards of the files in a folder.
-        instead: other files of the publisher with the same content, taken where ``files`` are not there.
+        summarise: function that counts the rows, users, arms and rewards of the files in a folder.
+        instead: other files of the publisher with the same content, used where ``files`` are absent.
     """
 
     name: str
@@ -73,7 +73,10 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class SummaryBy:
-    """A summary by a function that is imported when it is called, because readers of datasets import this module."""
+    """A summary function that is imported when it is called.
+
+    An earlier import would be circular, as readers of datasets import this module.
+    """
 
     place: str
     """``module:function``."""
@@ -86,7 +89,7 @@ class SummaryBy:
 
 
 def simulated_dataset(name: str, description: str, summarise: Callable[[Path], Summary], page: str = "") -> Dataset:
-    """A dataset without files, which a world simulates; attributes as of `Dataset`."""
+    """Make a dataset without files, which a world simulates; the attributes are those of `Dataset`."""
     return Dataset(
         name=name,
         description=description,

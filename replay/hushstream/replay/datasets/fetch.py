@@ -1,4 +1,4 @@
-"""Downloads a dataset, or copies it from a local folder: resumable, checked, and complete or not at all.
+"""Downloads a dataset, or copies it from a local folder; a download can be resumed, and every file is checked.
 
 A download grows in a file ending in ``.part``. If a connection is lost, the download is resumed from the end of that
 file with a Range request, now or at the next call. If a server ignores Range, the file is loaded from the start. A file
@@ -25,7 +25,7 @@ from hushstream.replay.datasets.registry import find_dataset
 from hushstream.replay.datasets.store import DATA_FOLDER_VARIABLE, cache_folder, check_file, held_files, local_folder
 
 Progress = Callable[[str, int, int | None], None]
-"""Called with the name of what is loaded, the bytes so far, and the bytes in all (None: not known)."""
+"""Called with the name of the file, the bytes so far, and the bytes in all (None: not known)."""
 
 _PIECE_BYTES = 1 << 16
 _RANGE = re.compile(r"bytes (\d+)-\d+/(?:\d+|\*)")
@@ -38,8 +38,8 @@ class Transfer:
     """How many attempts a download makes, and how long it waits.
 
     Attributes:
-        attempts: connections tried for one file, in one call.
-        timeout_seconds: silence after which a connection counts as dropped.
+        attempts: number of connections for one file, in one call.
+        timeout_seconds: time without data after which a connection counts as lost.
         pause_seconds: wait before the second attempt; doubled for each further one.
     """
 
@@ -62,16 +62,15 @@ def fetch(
         name: a dataset of `known_datasets`.
         dest: where to put its folder; default the cache.
         data_dir: a local data folder to copy from in place of the publisher; default ``HUSHSTREAM_DATA``.
-        progress: told how far the download is.
-        transfer: how patiently to download.
+        progress: called with the progress of the download.
+        transfer: number of attempts, and their timeouts.
 
     Returns:
         The folder that now holds the files.
 
     Raises:
-        DatasetError: the dataset is unknown or cannot be fetched, its address does not answer, or a file is
-            not the published one. What was already fetched of a file stays for the next call, unless it is
-            wrong.
+        DatasetError: the dataset is unknown or cannot be fetched, its address does not answer, or a file is not the
+            published one. The part of a file that was already loaded stays for the next call, unless it is wrong.
     """
     return fetch_dataset(
         find_dataset(name), dest=dest, data_dir=data_dir, progress=progress, transfer=transfer or Transfer()
@@ -86,7 +85,7 @@ def fetch_dataset(
     progress: Progress | None,
     transfer: Transfer,
 ) -> Path:
-    """As `fetch`, for a dataset at hand."""
+    """As `fetch`, for a `Dataset` object."""
     if not dataset.files:
         raise DatasetError(f"dataset {dataset.name!r} is simulated: there is nothing to fetch")
     folder = (Path(dest) if dest is not None else cache_folder()) / dataset.name
@@ -101,10 +100,10 @@ def fetch_dataset(
 
 
 def download(url: str, target: Path, *, progress: Progress | None, transfer: Transfer) -> Path:
-    """Download ``url`` into ``target`` plus ``.part``, going on from what is there, and return that path.
+    """Download ``url`` into the file ``target`` plus ``.part``, resume what is there, and return its path.
 
     Raises:
-        DatasetError: the address refuses, or every attempt was cut short.
+        DatasetError: the server refuses, or every attempt ended early.
     """
     part = target.with_name(target.name + ".part")
     part.parent.mkdir(parents=True, exist_ok=True)
@@ -150,7 +149,7 @@ def _fetch_files(
 
 
 def _one_attempt(url: str, part: Path, progress: Progress | None, timeout_seconds: float) -> int:
-    """Append to ``part`` what one connection gives; return how many announced bytes did not come."""
+    """Append the bytes of one connection to ``part``; return how many announced bytes are missing."""
     have = part.stat().st_size if part.exists() else 0
     headers = {"User-Agent": "hushstream", "Accept-Encoding": "identity"}
     if have:
@@ -160,7 +159,7 @@ def _one_attempt(url: str, part: Path, progress: Progress | None, timeout_second
         answer = urllib.request.urlopen(request, timeout=timeout_seconds)
     except urllib.error.HTTPError as error:
         if error.code == _RANGE_NOT_SATISFIABLE and have:
-            # The part is as long as the file, or longer: whether it is right, only a fresh copy can tell.
+            # The part is as long as the file, or longer. It may be wrong, so load the file again from the start.
             part.unlink()
             return have
         raise

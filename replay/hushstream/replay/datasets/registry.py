@@ -1,4 +1,4 @@
-"""How a dataset is found by name: the built-in table and the entry points of other packages.
+"""Finds a dataset by name, among the built-in ones and the entry points of other packages.
 
 Another package adds a dataset with an entry point of the group ``hushstream.datasets`` that names a
 `Dataset`.
@@ -28,6 +28,6 @@ def find_dataset(name: str) -> Dataset:
     """Return the dataset of this name.
 
     Raises:
-        DatasetError: there is none; the message lists the known names.
+        DatasetError: no dataset has this name; the message lists the known names.
     """
     return DATASETS.find(known_datasets(), name)

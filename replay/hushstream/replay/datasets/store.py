@@ -1,4 +1,4 @@
-"""The place of datasets on this machine: a data folder of the user, or the cache. Files are always checked."""
+"""Finds datasets on this machine: in a data folder of the user, or in the cache. It checks the files."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def cache_folder(environment: Mapping[str, str] | None = None) -> Path:
 def locate(name: str, data_dir: str | Path | None = None) -> Path:
     """Return the folder that holds a dataset, after checking each of its files.
 
-    Looked at in this order: ``data_dir`` where given, else the folder named by ``HUSHSTREAM_DATA`` where set,
-    else the cache. A data folder holds one folder a dataset, or is itself the dataset's folder.
+    It is ``data_dir`` where given, else the folder in ``HUSHSTREAM_DATA`` where set, else the cache. A data folder
+    holds one folder per dataset, or is itself the dataset's folder.
 
     Raises:
-        AbsentDatasetError: the dataset is not there.
-        DatasetError: it is unknown, or a file differs from the published one.
+        AbsentDatasetError: the files of the dataset were not found.
+        DatasetError: the dataset is unknown, or a file differs from the published one.
     """
     dataset = find_dataset(name)
     if not dataset.files:
@@ -51,7 +51,8 @@ def local_folder(dataset: Dataset, data_dir: Path) -> Path:
     """Return the folder within ``data_dir`` (or itself) that holds all files of a dataset, unchecked.
 
     Raises:
-        AbsentDatasetError: no such folder; the message says where it was looked for and what is missing.
+        AbsentDatasetError: no folder holds all files; the message says which folders were searched, and which file is
+            missing.
     """
     candidates = [data_dir / folder for folder in dataset.folders] + [data_dir]
     for folder in candidates:
@@ -65,7 +66,7 @@ def local_folder(dataset: Dataset, data_dir: Path) -> Path:
 
 
 def held_files(folder: Path, dataset: Dataset) -> tuple[DatasetFile, ...]:
-    """The files of a dataset that a folder holds whole, unchecked: ``files``, else ``instead``, else none."""
+    """The list of files of which a folder holds all, unchecked: ``files``, else ``instead``, else none."""
     for files in (dataset.files, dataset.instead):
         if files and all((folder / file.path).is_file() for file in files):
             return files
@@ -73,10 +74,10 @@ def held_files(folder: Path, dataset: Dataset) -> tuple[DatasetFile, ...]:
 
 
 def check_file(path: Path, file: DatasetFile) -> None:
-    """Compare a file with its published length and checksum; of a file without them, only that it is there.
+    """Compare a file with its published length and checksum; where these are not known, require that it exists.
 
     Raises:
-        DatasetError: it cannot be read, or its length or checksum differ.
+        DatasetError: the file cannot be read, or its length or checksum differs.
     """
     try:
         size = path.stat().st_size
@@ -137,5 +138,5 @@ def remedy(dataset: Dataset) -> str:
 
 
 def _or_instead(dataset: Dataset) -> str:
-    """What else would do, as the end of a clause."""
+    """The files that can replace the missing one, as the end of a clause."""
     return f" (or, instead, {' and '.join(file.path for file in dataset.instead)})" if dataset.instead else ""

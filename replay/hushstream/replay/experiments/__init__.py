@@ -1,1 +1,1 @@
-"""The papers' tables and figures, run in batches; the figures of speed; and their plots."""
+"""Plays experiments that reproduce the papers' tables and figures, writes their rows, and draws their pictures."""

@@ -26,7 +26,7 @@ def known_experiments() -> dict[str, Experiment]:
     """Every experiment by name, sorted.
 
     Raises:
-        ExperimentError: two packages claim one name, or an entry point names something else.
+        ExperimentError: two packages claim one name, or an entry point names no `Experiment`.
     """
     offered = (one for study in studies().values() for one in study.experiments())
     return EXPERIMENTS.known({one.name: one for one in (*offered, PAPERS)})
@@ -36,7 +36,7 @@ def find_experiment(name: str) -> Experiment:
     """The experiment of this name.
 
     Raises:
-        ExperimentError: there is none; the message lists the known names.
+        ExperimentError: no experiment has this name; the message lists the known names.
     """
     return EXPERIMENTS.find(known_experiments(), name)
 
@@ -56,7 +56,7 @@ def run_experiment(
         out: the folder for the files; made where it is absent.
         quick: see `Scale`.
         data_dir: see `Scale`.
-        progress: told (interactions done, in all, what is going on).
+        progress: called with (steps done, steps in all, what is being done).
 
     Raises:
         ExperimentError: there is no such experiment.
@@ -74,12 +74,12 @@ def played(
     data_dir: Path | str | None = None,
     progress: Progress | None = None,
 ) -> Findings:
-    """What an experiment finds; see `run_experiment`, which also writes it."""
+    """Play an experiment and return its findings; `run_experiment` writes them as well."""
     return experiment.run(Scale(quick, None if data_dir is None else Path(data_dir)), progress)
 
 
 def write_outcome(findings: Findings, experiment: Experiment, folder: Path) -> list[Path]:
-    """Write the CSV, JSON and PNG files of what an experiment found, and its page, which comes last; their paths."""
+    """Write the CSV, JSON and PNG files of an experiment and its page; return their paths, the page last."""
     paths = write_findings(findings, folder) + figures.write_pictures(findings, experiment.pictures, folder)
     page = folder / f"{findings.description.name}.html"
     page.write_text(findings_page(findings, experiment.pictures, [path.name for path in paths]), encoding="utf-8")
@@ -90,7 +90,7 @@ _REACHED = {True: ("reached", "good"), False: ("not reached", "bad"), None: ("no
 
 
 def findings_page(findings: Findings, pictures: Sequence[Picture], file_names: Sequence[str]) -> str:
-    """The page, with the other files of its folder by name."""
+    """The page of an experiment, with links to the other files of its folder."""
     described = findings.description
     judged = [row.reached for row in findings.targets if row.reached is not None]
     return html(
@@ -105,7 +105,7 @@ def findings_page(findings: Findings, pictures: Sequence[Picture], file_names: S
                 *([_targets(findings.targets)] if findings.targets else []),
                 *([_settings(described)] if described.settings else []),
             ),
-            # Settings have a part of their own.
+            # The settings are in a section of their own.
             provenance=tuple(one for one in sources(described) if one[0] != SETTING),
             files=tuple(file_names),
         )
@@ -113,7 +113,7 @@ def findings_page(findings: Findings, pictures: Sequence[Picture], file_names: S
 
 
 def _marks(findings: Findings) -> list[str]:
-    """The warnings of any deployment and of any row, each once."""
+    """The warnings of all deployments and all rows, each once."""
     known = [mark for one in findings.description.deployments for mark in one.guarantee.marks]
     of_rows = [mark for row in findings.rows for mark in str(row.get("marks", "")).split("; ") if mark]
     return list(dict.fromkeys([*known, *of_rows]))

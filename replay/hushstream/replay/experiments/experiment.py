@@ -1,4 +1,4 @@
-"""What an experiment is."""
+"""Defines an experiment, its scale, and its error."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class ExperimentError(HushstreamError):
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How an experiment is to run.
+    """The size of an experiment, and the place of its data.
 
     Attributes:
-        quick: a small version that takes seconds; its targets are not judged where they need more.
+        quick: play a small version that takes seconds; targets that need a larger size are not evaluated.
         data_dir: a local folder of datasets in place of the cache.
     """
 
@@ -35,10 +35,10 @@ class Experiment:
     """A paper's table or figure.
 
     Attributes:
-        name: how it is asked for.
-        title: what it shows, in a line.
-        run: plays it; told its scale and whom to tell about progress.
-        pictures: drawn from its rows.
+        name: its name on the command line.
+        title: what it shows, in one line.
+        run: plays it: (scale, progress) -> findings.
+        pictures: pictures that are drawn from its rows.
     """
 
     name: str

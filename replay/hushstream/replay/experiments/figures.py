@@ -1,4 +1,4 @@
-"""The pictures of the experiments, drawn from their rows alone, each with a caption about its basis."""
+"""Draws the pictures of experiments from their rows; each has a caption that says where its figures come from."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from hushstream.replay.experiments.rows import Row
 from hushstream.replay.report.sheet import Drawing, Sheet, png
 
 LEAST_SEEDS = 3
-"""A 95 % interval of two seeds is wider than any picture: no band is drawn of one."""
+"""The fewest seeds for a band: a 95 % interval over two seeds is wider than any picture."""
 
 SETTING = "Setting"
-"""The name of `sources` that hold for the whole of an experiment."""
+"""The entry of `sources` with the settings of the whole experiment."""
 
 _MOST_DIGESTS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Pen:
-    """How one line of a picture looks; colours and markers differ also without colour vision."""
+    """The look of one line of a picture; lines differ by marker, too, for readers without colour vision."""
 
     colour: str
     dashes: str
@@ -41,7 +41,7 @@ class Picture:
 
     Attributes:
         suffix: the end of its file's name.
-        title: above it.
+        title: the title above it.
         draw: draws it.
         caption: how to read it.
     """
@@ -53,7 +53,7 @@ class Picture:
 
 
 def drawing(picture: Picture, findings: Findings) -> Drawing:
-    """A picture of what was found."""
+    """Make the drawing of a picture from the findings."""
     name = f"{findings.description.name}{picture.suffix}"
     bands = _bands(findings)
     said = " ".join(text for text in (picture.caption, bands) if text)
@@ -73,12 +73,12 @@ def write_pictures(findings: Findings, pictures: Iterable[Picture], folder: Path
 
 
 def render(picture: Picture, findings: Findings) -> bytes:
-    """A picture with what it rests on below, as PNG bytes."""
+    """A picture as PNG bytes, with the sources of its figures below."""
     return png(drawing(picture, findings), caption(findings.description))
 
 
 def caption(description: Description) -> list[str]:
-    """Source, worlds, seeds, guarantees and digests, a fact each."""
+    """Source, worlds, seeds, guarantees and digests, one fact a line."""
     return [f"{name}: {text}" for name, text in sources(description)]
 
 
@@ -104,7 +104,7 @@ def _bands(findings: Findings) -> str:
 
 
 def _promises(description: Description) -> list[tuple[str, str]]:
-    """Each distinct guarantee once, after the lines that have it."""
+    """Each distinct guarantee once, after the names of the lines that have it."""
     lines: dict[str, dict[str, None]] = {}
     for known in description.deployments:
         lines.setdefault(promise(known.guarantee), {})[known.label] = None
@@ -118,13 +118,13 @@ def _spans(seeds: Sequence[int]) -> str:
 
 
 def ticks(axes: Axes, places: Sequence[float]) -> None:
-    """Ticks at these places and nowhere else, as many as can be read."""
+    """Put ticks at these places only, as many as are readable."""
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticks(places, [f"{int(place):,}" if float(place).is_integer() else f"{place:g}" for place in places])
 
 
 def plain_logarithm(axes: Axes) -> None:
-    """A vertical axis whose powers of ten are written in full: mathematical text is off."""
+    """Make the vertical axis logarithmic, and write powers of ten in full, as mathematical text is off."""
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -134,9 +134,9 @@ def plain_logarithm(axes: Axes) -> None:
 def line(
     axes: Axes, rows: Sequence[Row], across: str, value: str, pen: Pen, label: str, every: int | None = None
 ) -> None:
-    """A line over a column with its band, from columns ``value``, ``value_low`` and ``value_high``.
+    """Draw a line and its band over the column ``across``, from ``value``, ``value_low`` and ``value_high``.
 
-    Seeds are the sample of the band; it is left out where there are fewer than `LEAST_SEEDS`.
+    The band is an interval over seeds; with fewer than `LEAST_SEEDS` seeds there is no band.
     """
     rows = sorted(rows, key=lambda row: float(row[across]))
     if not rows:

@@ -23,12 +23,12 @@ from hushstream.replay.experiments.rows import Row
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """One private deployment that figures come from.
+    """A private deployment from which figures come.
 
     Attributes:
-        label: of its line.
-        guarantee: what it promises.
-        digest: of its configuration and encoder, in hexadecimal.
+        label: name of its line.
+        guarantee: its guarantee.
+        digest: digest of its configuration and encoder, in hexadecimal.
     """
 
     label: str
@@ -38,16 +38,16 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a reader must know.
+    """What a reader must know about an experiment.
 
     Attributes:
-        name: of the experiment.
-        title: in a line.
+        name: name of the experiment.
+        title: its subject, in one line.
         source: the paper's table or figure.
-        worlds: variants used, in words.
-        seeds: each seed is of a world, its users' coins and the keys.
-        settings: what holds for the whole of it, one sentence each.
-        deployments: with guarantees and digests.
+        worlds: the worlds and their variants, in words.
+        seeds: each seed decides a world, the coins of its users, and the keys.
+        settings: settings of the whole experiment, one sentence each.
+        deployments: the private deployments, with guarantees and digests.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Description:
     deployments: tuple[Provenance, ...] = ()
 
     def facts(self) -> list[str]:
-        """What a terminal or a caption says of it: source, worlds, seeds, settings, and what each line promises."""
+        """The facts for a terminal or a caption: source, worlds, seeds, settings, and the guarantee of each line."""
         seeds = ", ".join(map(str, self.seeds)) or "none"
         promises = dict.fromkeys(f"{known.label}: {promise(known.guarantee)}" for known in self.deployments)
         return [
@@ -87,7 +87,7 @@ class Description:
 
 
 def promise(guarantee: Guarantee) -> str:
-    """A guarantee in a line: its marks, one slot's price, the lifetime's where it differs, and the deployment."""
+    """A guarantee in one line: warnings, a slot's price, a lifetime's where it differs, and the kind of deployment."""
     parts = [*guarantee.marks]
     if guarantee.claimed is not None:
         parts.append(f"claimed epsilon {epsilon_text(guarantee.claimed.epsilon_micro)}")
@@ -99,17 +99,17 @@ def promise(guarantee: Guarantee) -> str:
 
 
 MEASURED = "measured on public datasets and simulations; no noise was added to the figures themselves"
-"""What the figures of every experiment are."""
+"""The label of the figures of every experiment."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Findings:
-    """All that an experiment found.
+    """The results of an experiment.
 
     Attributes:
         description: what a reader must know.
-        rows: flat, one for each arm of each point.
-        targets: figures held to a target.
+        rows: flat rows, one for each line and point.
+        targets: figures with a target.
     """
 
     description: Description
@@ -121,7 +121,7 @@ class Findings:
         return self.description.as_json()
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values; what is not a number is null."""
+        """Plain values; NaN becomes null."""
         return {
             "description": self.describe(),
             "rows": [{name: _plain(value) for name, value in row.items()} for row in self.rows],
@@ -129,7 +129,7 @@ class Findings:
         }
 
     def as_csv(self) -> str:
-        """The rows, with every column that any of them has, and one that says what their figures are."""
+        """The rows with every column that any of them has, and a last column with the label of the figures."""
         names = [*dict.fromkeys(name for row in self.rows for name in row), "figures"]
         target = io.StringIO()
         writer = csv.DictWriter(target, names, restval="", lineterminator="\n")
@@ -138,13 +138,13 @@ class Findings:
         return target.getvalue()
 
     def table(self) -> Group:
-        """The rows (of what was played over time, its end) and targets, for a terminal."""
+        """The rows and targets for a terminal; of a line over time only the last row."""
         return Group(_rows_table(self), targets_table(self.targets), Text("\n".join(self.description.facts())))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """Findings with the files that they were written to."""
+    """Findings, and the files that they were written to."""
 
     findings: Findings
     files: tuple[Path, ...]
@@ -187,7 +187,7 @@ _HIDDEN = frozenset(
 )
 
 _LINE = ("users", "T", "calibration", "algorithm")
-"""What names a line of a figure over time."""
+"""The columns that identify a line of a figure over time."""
 
 
 def _rows_table(findings: Findings) -> Table:
@@ -205,7 +205,7 @@ def _rows_table(findings: Findings) -> Table:
 
 
 def _ends(rows: Sequence[Row]) -> list[Row]:
-    """The last row of each line that was played over time; all rows where nothing was."""
+    """The last row of each line over time; all rows of an experiment without such lines."""
     last: dict[tuple[Any, ...], Row] = {}
     for place, row in enumerate(rows):
         line = tuple(row.get(name) for name in _LINE) if "events" in row else place
@@ -223,7 +223,7 @@ def _cell(row: Row, name: str) -> str:
 
 
 def targets_table(targets: Sequence[BenchRow]) -> Table:
-    """Targets, for a terminal."""
+    """The table of targets for a terminal."""
     table = Table("name", "value", "unit", "target", "reached", title="Targets")
     for row in targets:
         reached = {True: "yes", False: "no", None: ""}[row.reached]

@@ -1,7 +1,6 @@
-"""One table of the papers: the claim of each, the true guarantee and result of its mechanism, and the sound form.
+"""Makes the table of the papers: each claim, the true guarantee and result of its mechanism, and the sound form.
 
-Each system's study plays its own line (`hushstream.replay.study.Study.paper`) and returns it as `line` makes it;
-nothing here knows a system.
+Each system's study computes its own row (`hushstream.replay.study.Study.paper`) by `line`; this module knows no system.
 """
 
 from __future__ import annotations
@@ -25,15 +24,18 @@ NAME = "papers"
 TITLE = "The papers: what is claimed, what truly holds, and what a sound form reaches at the same price"
 
 MOST_EPSILON = 64.0
-"""A price above this promises nothing anybody could use: then the sound form is played at what the paper claims."""
+"""An epsilon above this is no useful guarantee.
+
+In this case the sound form is played at the epsilon that the paper claims.
+"""
 
 
 def sound_epsilon(claimed: float, true: Row) -> float:
-    """The epsilon at which a sound form is held against a paper's: the true price, or the claim where that is none.
+    """The epsilon at which the sound form is compared with the paper's: the true price, or the claim if that is no use.
 
     Args:
-        claimed: by the paper.
-        true: `privacy_columns` of what its mechanism gives.
+        claimed: the epsilon that the paper claims.
+        true: `privacy_columns` of its mechanism's true guarantee.
     """
     usable = true["delta"] < 0.5 and 0 < true["epsilon"] <= MOST_EPSILON
     return float(true["epsilon"]) if usable else claimed
@@ -54,21 +56,21 @@ def line(
     alone: Sequence[float],
     alone_is: str,
 ) -> Row:
-    """A paper's row.
+    """Make the row of a paper.
 
     Args:
-        system: its name.
+        system: name of the system.
         source: the paper.
-        setting: world and size, in words.
-        measure: what is reached, in words.
-        less_is_better: whether less of it is better.
+        setting: the world and its size, in words.
+        measure: what is measured, in words.
+        less_is_better: whether a smaller value is better.
         claimed: the paper's epsilon.
-        true: `privacy_columns` of what its mechanism truly gives.
-        reached: by the paper's mechanism, one value a seed.
-        sound: `privacy_columns` of what the sound form promises.
-        sound_reached: by the sound form, one value a seed.
-        alone: without anybody's help, one value a seed.
-        alone_is: whose figure that is.
+        true: `privacy_columns` of its mechanism's true guarantee.
+        reached: results of the paper's mechanism, one value a seed.
+        sound: `privacy_columns` of the sound form's guarantee.
+        sound_reached: results of the sound form, one value a seed.
+        alone: results without data of other users, one value a seed.
+        alone_is: the policy with these results, in words.
     """
     figures: Row = {}
     for name, values in (("paper", reached), ("sound", sound_reached), ("alone", alone)):
@@ -92,7 +94,7 @@ def line(
 
 
 def run(scale: Scale, progress: Progress | None) -> Findings:
-    """Play the line of every study that has one; a line whose dataset is absent says so and has no figures."""
+    """Compute the row of every study that has one; a row whose dataset is absent has a remark in place of figures."""
     from hushstream.replay.study import studies
 
     rows: list[Row] = []
@@ -120,7 +122,7 @@ def run(scale: Scale, progress: Progress | None) -> Findings:
 
 
 def targets(rows: Sequence[Row]) -> list[BenchRow]:
-    """The sound form should be better than the paper's at a price that is no higher."""
+    """The target of each paper: at a price that is not higher, the sound form is better than the published one."""
     found = []
     for row in rows:
         if "sound" in row:
@@ -131,13 +133,13 @@ def targets(rows: Sequence[Row]) -> list[BenchRow]:
 
 
 def _times_alone(row: Row, name: str) -> float:
-    """How many times as good as what is had alone, above 1 where it is better."""
+    """The result divided by the result without other users' data, inverted where less is better."""
     share = float(row[name]) / float(row["alone"])
     return 1 / share if row["better"] == "less" else share
 
 
 def draw(rows: Sequence[Row], sheet: Sheet) -> None:
-    """For each paper a pair of bars: as published, and the sound form."""
+    """Draw a pair of bars for each paper: as published, and the sound form."""
     played = [row for row in rows if "sound" in row]
     (axes,) = sheet.named_rows([str(row["system"]) for row in played])
     places = np.arange(len(played))

@@ -1,4 +1,4 @@
-"""Rows of experiments: the columns about privacy and seeds that each of them has."""
+"""Makes the columns on privacy and seeds that rows of all experiments have."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hushstream.privacy.amounts import delta_value, epsilon_float, float_up
 from hushstream.privacy.promises.promise import Guarantee
 
 Row = dict[str, Any]
-"""Flat: strings, numbers and booleans."""
+"""A flat row: strings, numbers and booleans by column."""
 
 
 def privacy_columns(guarantee: Guarantee) -> Row:
-    """A guarantee as flat columns."""
+    """The columns of a guarantee."""
     lifetime = guarantee.lifetime.cost
     return {
         "epsilon": epsilon_float(guarantee.epsilon_micro),
@@ -44,7 +44,7 @@ def pick(rows: Sequence[Row], **wanted: Any) -> Row:
 
 
 def over_seeds(values: NDArray[np.float64]) -> tuple[float, float, float]:
-    """Mean and 95 % interval (Student's t) of one value a seed, (n,); a single seed leaves the bounds NaN."""
+    """Mean and 95 % interval (Student's t) of (n,) values, one a seed; with a single seed the bounds are NaN."""
     mean = float(values.mean())
     if len(values) < 2:
         return mean, float("nan"), float("nan")

@@ -11,7 +11,7 @@ from hushstream.replay.views import View
 
 
 def findings_view(findings: Findings, pictures: Sequence[Picture]) -> View:
-    """The rows and the pictures; how many of the targets that were judged are reached."""
+    """Show the rows, the pictures, and how many of the evaluated targets are reached."""
     description = findings.description
     judged = [row.reached for row in findings.targets if row.reached is not None]
     marks = (mark for known in description.deployments for mark in known.guarantee.marks)

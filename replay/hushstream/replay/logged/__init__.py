@@ -1,1 +1,1 @@
-"""Logs of another policy: adapters that read them and estimators that judge a new policy on them."""
+"""Logs of another policy: adapters that read them, and estimators that evaluate a new policy on them."""

@@ -9,7 +9,7 @@ from hushstream.replay.logged.obd import load_obd
 from hushstream.replay.registry import Registry
 
 Loader = Callable[..., LoggedDataset]
-"""Takes the dataset's folder, then options by keyword."""
+"""A function that reads a log from the dataset's folder; options are passed by keyword."""
 
 LOGS: Registry[Loader] = Registry("log", "hushstream.logs", Callable, LogError)
 

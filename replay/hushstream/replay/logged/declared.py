@@ -1,7 +1,8 @@
-"""From columns of a table to values of declared features, as applications tell them, and to what a learner sees.
+"""Turns columns of a table into values of declared features, as applications send them, and into contexts of a learner.
 
-A cell of CSV is a text: a number is read from it, true, false, yes and no are booleans, and tags are joined by ``|`` or
-``;``. An empty cell, None and NaN are missing. Lists, as those of an embedding, come from Parquet or data frames alone.
+A cell of CSV is a text. Numbers are parsed from it; true, false, yes and no are booleans; tags are joined by ``|`` or
+``;``. An empty cell, None and NaN are missing values. Lists, such as those of an embedding, come only from Parquet or
+data frames.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ _TOO_LONG = "\x00"
 
 
 class WrongValue(ValueError):
-    """A cell that no value of its feature's kind can be read from; its text says what was expected."""
+    """A cell holds no value of its feature's kind; the message says what was expected."""
 
 
 def visits_of(
     schema: FeatureSchema, columns: Mapping[str, Sequence[Any]], place: tuple[str, Sequence[str]]
 ) -> tuple[npt.NDArray[np.object_], npt.NDArray[np.float32]]:
-    """The values of each row by name, (n,), and what a learner sees of them: all blocks side by side, (n, cells).
+    """The values of each row by name, (n,), and their contexts: the cells of all blocks side by side, (n, cells).
 
     Args:
         schema: the declared features.
         columns: raw values by name; (n,) each.
-        place: the table, and how errors name each row.
+        place: the name of the table and those of its rows, for errors.
 
     Raises:
-        LogError: a value is none of its feature's; names the row and the column.
+        LogError: a value does not fit its feature; the message names the row and the column.
     """
     table, row_names = place
     read = {name: READERS[schema.features[name].kind] for name in schema.layout.names or ()}
@@ -62,12 +63,12 @@ def visits_of(
 
 
 def absent(value: Any) -> bool:
-    """Whether a cell says nothing."""
+    """Whether a cell is a missing value."""
     return value is None or (isinstance(value, str) and not value) or (isinstance(value, float) and math.isnan(value))
 
 
 def truth_of(value: Any) -> bool | None:
-    """A boolean; None where it is none."""
+    """The boolean that a cell holds; None if it holds none."""
     return value if isinstance(value, bool) else _TRUTH.get(value.lower()) if isinstance(value, str) else None
 
 
@@ -130,9 +131,9 @@ READERS: Mapping[str, Callable[[Any], Any]] = {
     "embedding": _list,
     "histogram": _list,
 }
-"""What reads a cell, by the kind of its feature; raises `WrongValue`."""
+"""The function that reads a cell, by the kind of its feature; it raises `WrongValue`."""
 
 
 def _cut(text: str) -> str:
-    """A text, or one that is in no vocabulary in place of one that is too long for any."""
+    """The text, or, if it is too long for any vocabulary, another text that is in no vocabulary."""
     return text if len(text.encode()) <= LONGEST_TEXT else _TOO_LONG

@@ -1,4 +1,4 @@
-"""The value of a policy from the log of another with the help of estimated rewards: DM, DR, SNDR and Switch-DR.
+"""Estimates the value of a policy from the log of another, with a reward model: DM, DR, SNDR and Switch-DR.
 
 With pi the policy's probabilities, p the propensities, w = pi(shown) / p, r the reward, q(x, a) an estimate of rewards
 and q(x, pi) = sum_a pi(a) q(x, a), all as means over rows:
@@ -8,8 +8,8 @@ and q(x, pi) = sum_a pi(a) q(x, a), all as means over rows:
 * SNDR: DR with the second term over mean w (Thomas, Brunskill, ICML 2016).
 * Switch-DR: DR with the second term only where w is at most tau (Wang, Agarwal, Dudik, ICML 2017).
 
-IPS and SNIPS, which need no such estimate, are in `hushstream.replay.logged.evaluate`. Intervals are those of the
-means, of SNDR by the delta method; they take the estimate of rewards as given.
+IPS and SNIPS, which need no such estimate, are in `hushstream.replay.logged.evaluate`. Intervals are normal intervals
+of means, for SNDR by the delta method. They do not contain the error of q.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hushstream.replay.logged.intervals import Interval, likelihood_interval
 Float64 = npt.NDArray[np.float64]
 
 SWITCH_AT = 10.0
-"""tau: weights above it are left to the estimate of rewards."""
+"""The default tau of Switch-DR; a row with a larger weight uses the reward model alone."""
 
 MODELLED = ("dm", "dr", "sndr", "switch-dr")
 
@@ -33,7 +33,7 @@ MODELLED = ("dm", "dr", "sndr", "switch-dr")
 class Estimate:
     """A value with its 95 % interval.
 
-    DM's is a point: rows tell nothing of the error of the estimate that it rests on.
+    The interval of DM is a point, as the rows do not show the error of the reward model.
     """
 
     value: float
@@ -51,12 +51,12 @@ def estimates(
     """Every estimator by name, in the order of `MODELLED`; SNDR only where a weight is above 0.
 
     Args:
-        probabilities: (n, K) of the policy.
+        probabilities: (n, K) probabilities of the policy.
         chosen: (n,) arms that were shown.
-        rewards: (n,) of them.
-        propensities: (n,) with which they were shown.
+        rewards: (n,) rewards of these arms.
+        propensities: (n,) probabilities with which they were shown.
         expected: (n, K) estimated rewards of every arm.
-        tau: of Switch-DR.
+        tau: the threshold of Switch-DR.
     """
     places = np.arange(len(chosen))
     weights = probabilities[places, chosen] / propensities
@@ -73,7 +73,7 @@ def estimates(
     if size > 0.0:
         scaled = weights / size
         ratio = float((scaled * missed).mean())
-        # The linear part of a ratio of means about its value.
+        # The delta method: the linear part of a ratio of means around its value.
         found["sndr"] = _mean(modelled + ratio + scaled * (missed - ratio))
     return {name: found[name] for name in MODELLED if name in found}
 
@@ -85,7 +85,7 @@ def doubly_robust_terms(
     propensities: Float64,
     expected: Float64,
 ) -> Float64:
-    """What each row tells of a policy's reward, (n,), whose mean is DR; arguments as those of `estimates`."""
+    """The term of each row, (n,), whose mean is the estimate DR; the arguments are those of `estimates`."""
     places = np.arange(len(chosen))
     weights = probabilities[places, chosen] / propensities
     return np.asarray((probabilities * expected).sum(axis=1) + weights * (rewards - expected[places, chosen]))

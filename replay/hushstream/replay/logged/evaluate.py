@@ -8,7 +8,8 @@
 * Inverse propensity scoring weighs each reward by w = pi(shown) / propensity; the self-normalised form
   divides by the sum of the weights in place of n (Swaminathan and Joachims, NeurIPS 2015).
 
-Both need the true propensities, and a logging policy that could show whatever the new one shows.
+Both need the true propensities, and a logging policy that shows every arm of the new policy with a positive
+probability.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from hushstream.replay.logged.intervals import Interval, likelihood_interval
 from hushstream.replay.logged.log import LogError, LoggedDataset
 
 LEAST_EFFECTIVE = 20
-"""Below so many effective rows no value is given: it would be an anecdote with a decimal point."""
+"""With fewer effective rows no value is given, as it would be meaningless."""
 
 SMALL_SAMPLE = 100
 SMALL_SHARE = 0.01
 FEW_REWARDS = 30
 _SUM_TOLERANCE = 1e-6
 _ROUNDED = 5e-4
-"""How far from 1 the mean of weights may be because propensities are rounded: less than is shown of it."""
+"""Tolerance of the weights' mean around 1, for rounded propensities; smaller than the digits that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +58,13 @@ class PolicyValue:
 
 
 def thinned(log: LoggedDataset, seed: int = 0, least_propensity: float | None = None) -> npt.NDArray[np.bool_]:
-    """The rows that a replay keeps if its policy agrees with them: each with probability c / propensity, (n,).
+    """Select each row with probability c / propensity, (n,); of these a replay keeps the rows where its policy agrees.
 
-    For a uniform policy all rows are kept.
+    With a uniform logging policy all rows are selected.
 
     Args:
         log: must have propensities.
-        seed: of the coins.
+        seed: seed of the coins.
         least_propensity: c, a lower bound of the logging policy's propensities; default the least of the log,
             which is exact for a uniform policy and otherwise may be too high for arms that the log never
             shows.
@@ -80,10 +81,10 @@ def thinned(log: LoggedDataset, seed: int = 0, least_propensity: float | None = 
 
 
 def replay_value(log: LoggedDataset, kept: npt.NDArray[np.bool_]) -> PolicyValue:
-    """The estimate of a replay that kept these rows (n,).
+    """The estimate of a replay that kept the rows in the mask ``kept`` (n,).
 
-    The interval treats kept rewards as independent; for a policy that learns it describes the mean reward
-    along this one run.
+    The interval treats kept rewards as independent; for a policy that learns, it describes the mean reward of this run
+    alone.
 
     Raises:
         LogError: no row was kept.
@@ -108,16 +109,19 @@ def importance_sampling(
     *,
     self_normalised: bool = True,
 ) -> PolicyValue:
-    """Weigh the rewards of a log by how much likelier a fixed policy is to show what was shown.
+    """Estimate the value of a fixed policy by importance sampling.
+
+    Each reward has the weight pi(shown) / propensity.
 
     Args:
         log: must have propensities.
         probabilities: (n, K) action probabilities of the policy for each context, or (n,) those of the arm
             shown.
-        self_normalised: divide by the sum of the weights (biased by O(1/n), bounded, usually far less noisy).
+        self_normalised: divide by the sum of the weights; the estimate is then bounded and usually has much less
+            variance, and a bias of O(1/n).
 
     Raises:
-        LogError: the log has no propensities or no rows, or ``probabilities`` are none, or every weight is 0.
+        LogError: the log has no propensities or no rows, ``probabilities`` are invalid, or every weight is 0.
     """
     shown = _probabilities_shown(log, np.asarray(probabilities, dtype=np.float64))
     weights = shown / _propensities(log)
@@ -153,9 +157,9 @@ def policy_values(
     probabilities: npt.NDArray[np.float64],
     expected: npt.NDArray[np.float64],
 ) -> list[PolicyValue]:
-    """Every estimator's value of a fixed policy, and of the decisions (n,) that a learning one made row by row.
+    """The values of a fixed policy, or of a policy that learned row by row, by every estimator.
 
-    Such decisions follow from earlier rows alone, so each term has the mean that it has for a fixed policy.
+    Decisions of a learning policy depend on earlier rows alone, so each term has the same mean as for a fixed policy.
 
     Args:
         log: must have propensities.
@@ -163,7 +167,7 @@ def policy_values(
         expected: (n, K) estimated rewards of every arm, out of fold.
 
     Raises:
-        LogError: the log has no propensities or no rows, or ``probabilities`` are none.
+        LogError: the log has no propensities or no rows, or ``probabilities`` are invalid.
     """
     shown = _probabilities_shown(log, probabilities)
     propensities = _propensities(log)
@@ -224,7 +228,10 @@ def _sample_warnings(effective: float, rows: int, rewarded: int) -> list[str]:
 
 
 def _weight_warnings(weights: npt.NDArray[np.float64]) -> list[str]:
-    """Weights have mean 1 where the propensities are right and the logging policy covers the new one."""
+    """Warn if the mean of the weights is not 1.
+
+    It is 1 where the propensities are right and the logging policy can show every arm of the new policy.
+    """
     mean, error = float(weights.mean()), _standard_error(weights)
     # Propensities in a file are rounded, often to four digits.
     if abs(mean - 1.0) > 4.0 * error and abs(mean - 1.0) > _ROUNDED:

@@ -1,10 +1,10 @@
-"""From the features of a log to contexts of a learner: normalised histograms.
+"""Turns the features of a log into contexts of a learner: normalised histograms.
 
-Every feature gets an equal share 1/m of the histogram's mass. A number within public bounds [low, high] divides
-its share over two entries in proportion to u and 1 - u, with u = (x - low) / (high - low): one entry alone
-would lose the number's size as soon as the histogram is normalised. A number outside is taken as the nearest
-bound. A category puts its whole share on its own entry. Bounds and categories stand in the mapping file and
-must be public: if they came from the rows, they would tell of them.
+Every feature gets an equal share 1/m of the histogram's mass. A number within public bounds [low, high] divides its
+share over two entries in proportion to u and 1 - u, with u = (x - low) / (high - low): with one entry alone, the
+normalisation would remove the size of the number. A number outside is taken as the nearest bound. A category puts its
+whole share on its own entry. Bounds and categories come from the mapping file and must be public: if they came from the
+rows, they would reveal something about them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from hushstream.replay.logged.log import LogError, LoggedDataset
 
 HISTOGRAM_TOLERANCE = 1e-3
-"""How far a row may be from summing to 1, as the learners take it (float32 rounding)."""
+"""The tolerance for the sum of a row around 1, the same as that of the learners (float32 rounding)."""
 
 
 def bounded_entries(values: npt.NDArray[np.float64], low: float, high: float) -> npt.NDArray[np.float64]:
@@ -39,10 +39,11 @@ def histogram(features: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.flo
 
 
 def require_histograms(log: LoggedDataset) -> None:
-    """Refuse a log whose contexts the learners would refuse.
+    """Refuse a log with contexts that the learners would refuse.
 
     Raises:
-        LogError: an entry is below 0, or a row does not sum to 1; says which row, and what to put into the mapping.
+        LogError: an entry is below 0, or a row does not sum to 1; the message names the row, and says what to put into
+            the mapping.
     """
     sums = log.contexts.sum(axis=1, dtype=np.float64)
     wrong = np.flatnonzero((log.contexts.min(axis=1) < 0) | (np.abs(sums - 1.0) > HISTOGRAM_TOLERANCE))

@@ -1,4 +1,4 @@
-"""Tables that are in memory already: data frames of pandas, polars or any other library that narwhals knows."""
+"""Reads tables in memory: data frames of pandas, polars or any other library that narwhals supports."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Table: TypeAlias = Any
 """The path of a file, or a data frame."""
 
 FRAME = "data frame"
-"""How a data frame is called in reports and errors."""
+"""The name of a data frame in reports and errors."""
 
 
 def is_file(table: Table) -> bool:
@@ -33,7 +33,7 @@ def is_file(table: Table) -> bool:
 
 
 def name_of(table: Table) -> str:
-    """How a table is called in reports and errors."""
+    """The name of a table in reports and errors."""
     return str(table) if is_file(table) else FRAME
 
 
@@ -45,7 +45,7 @@ def columns_of(frame: Any) -> list[str]:
 
 
 def pieces(frame: Any, columns: Sequence[str], rows: int) -> Iterator[dict[str, Sequence[Any]]]:
-    """Columns of a data frame as Python values, in pieces of at most so many rows; what is missing is None."""
+    """Yield columns of a data frame as Python values, at most ``rows`` rows at a time; a missing value is None."""
     import narwhals as frames
 
     chosen = frames.from_native(frame, eager_only=True).select(list(columns))

@@ -1,9 +1,9 @@
 """Estimates how much more policies would have earned than the logged one, with simultaneous intervals.
 
-Each row of the log gives a doubly robust estimate of what a policy would have earned there, and what was earned. Their
-differences are paired, so what rows have in common does not widen the interval of the mean difference. A person's rows
-depend on one another: the sample is that of the users. Who picks the best of k policies picks by luck, too, so each
-interval is one of 1 - 0.05 / k (Bonferroni).
+Each row of the log gives two values: the reward that was earned, and a doubly robust estimate of a policy's reward.
+Their differences are paired, so the variance that both share does not widen the interval of the mean difference. Rows
+of one user depend on one another, so the users are the sample. The best of k policies is chosen partly by luck, so each
+interval has level 1 - 0.05 / k (Bonferroni).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _ALPHA = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What a policy would have earned a decision more than the logged one.
+    """The additional reward per decision that a policy would have earned compared with the logged one.
 
     Attributes:
-        policy: its name.
+        policy: name of the policy.
         value: its mean reward, doubly robust.
-        gain: that less the logged mean reward.
-        interval: of the gain; with those of all other policies it holds in 95 % of logs.
+        gain: ``value`` minus the logged mean reward.
+        interval: interval of the gain; the intervals of all policies hold together with 95 % confidence.
     """
 
     policy: str
@@ -44,20 +44,20 @@ class Gain:
 
     @property
     def certain(self) -> bool:
-        """Whether the interval excludes that there is no gain."""
+        """Whether the interval excludes a gain of 0."""
         return self.interval.low > 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Gains:
-    """All policies against the logged one.
+    """All policies compared with the logged one.
 
     Attributes:
         logged: the logged policy's mean reward.
-        rows: rows that all are judged on.
+        rows: rows on which all are evaluated.
         judged: the policies that have enough rows, of several users, for an interval; best first.
-        left_out: effective rows of each of the others, and how many of its rows were rewarded.
-        kept: which share of what the policy named second earns the one named first does, and its 95 % interval; None
+        left_out: for each other policy, its effective rows, and how many of its rows were rewarded.
+        kept: the reward of the first policy of the pair divided by that of the second, and its 95 % interval; None
             where one of them was left out, or the second earns nothing.
     """
 
@@ -69,11 +69,11 @@ class Gains:
 
 
 def gains(log: LoggedDataset, policies: Mapping[str, Float64], expected: Float64, pair: tuple[str, str]) -> Gains:
-    """Hold policies against the one that wrote the log.
+    """Compare policies with the one that wrote the log.
 
     Args:
-        log: the judged rows; must have propensities.
-        policies: probabilities (n, K) of each.
+        log: the rows on which policies are evaluated; must have propensities.
+        policies: probabilities (n, K) of each policy.
         expected: (n, K) estimated rewards of every arm, out of fold.
         pair: the policies whose rewards are compared in ``kept``.
     """
@@ -98,7 +98,7 @@ def gains(log: LoggedDataset, policies: Mapping[str, Float64], expected: Float64
 
 
 def _effective(log: LoggedDataset, probabilities: Float64) -> tuple[float, int]:
-    """Effective rows of a policy, and how many of its rows were rewarded."""
+    """The effective rows of a policy, and how many of its rows were rewarded."""
     assert log.propensities is not None
     weights = probabilities[np.arange(len(log)), log.chosen] / log.propensities
     total = float(weights.sum())

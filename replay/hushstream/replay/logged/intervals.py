@@ -1,10 +1,10 @@
 """95 % intervals of means and ratios, by empirical likelihood.
 
-Importance weights make terms that are mostly 0 and now and then as large as 1 / propensity. A mean of them that is too
-low comes with a spread that is too small, so an interval of 1.96 standard errors ends below the truth too often. The
-one of empirical likelihood (Owen 1988; for logs of bandits Karampatziakis, Langford, Mineiro, NeurIPS 2020) takes its
-shape from the terms: it holds every mean that some weighting of the rows has whose likelihood is not much less than
-that of even weights.
+Importance-weighted terms are mostly 0, and a few are as large as 1 / propensity. If their mean is too low by chance,
+their standard deviation is too small as well. So an interval of 1.96 standard errors ends below the true mean too
+often. The interval of empirical likelihood (Owen 1988; for logs of bandits Karampatziakis, Langford, Mineiro, NeurIPS
+2020) takes its shape from the terms. It contains the means under all weightings of the rows whose likelihood is not
+much below that of equal weights.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Float64 = npt.NDArray[np.float64]
 _STEPS = 60
 _MOST_ROUNDS = 50
 _FARTHEST = 1e12
-"""How far beyond the largest term a tilt begins, in ranges of the terms: there weights are even."""
+"""The start of the search for v beyond the largest term, in ranges of the terms; there the weights are nearly equal."""
 
 
 class Interval(NamedTuple):
@@ -34,7 +34,7 @@ class Interval(NamedTuple):
 def likelihood_interval(numerators: Float64, denominators: Float64 | None = None) -> Interval:
     """The interval of sum(numerators) / sum(denominators) by empirical likelihood.
 
-    Minus twice the logarithm of the likelihood ratio is held against F(1, m - 1), m the rows that count (Owen,
+    Minus twice the logarithm of the likelihood ratio is compared with F(1, m - 1), where m rows count (Owen,
     "Empirical likelihood ratio confidence regions", Annals of Statistics 1990, section 3). An end is the largest ratio
     of weighted sums within that distance: where r is the ratio, the largest mean of ``numerators - r denominators`` is
     0, which Dinkelbach's steps reach (Management Science 1967).
@@ -44,7 +44,7 @@ def likelihood_interval(numerators: Float64, denominators: Float64 | None = None
         denominators: (n,), >= 0 and not all 0; None for the interval of a mean. Rows with 0 in both do not count.
 
     Returns:
-        Infinite where fewer than two rows count; a point where all terms are equal.
+        The interval; infinite where fewer than two rows count, a point where all terms are equal.
     """
     below = np.ones_like(numerators) if denominators is None else denominators
     counts = (numerators != 0) | (below != 0)
@@ -58,7 +58,7 @@ def likelihood_interval(numerators: Float64, denominators: Float64 | None = None
 
 
 def _end(above: Float64, below: Float64, times: Float64, limit: float) -> float:
-    """The largest ratio of sums weighted within the limit, of rows (m,) that occur so many times."""
+    """The largest ratio of weighted sums within the limit, over rows (m,) that occur ``times`` times each."""
     ratio = float((times * above).sum() / (times * below).sum())
     for _ in range(_MOST_ROUNDS):
         weights = _tilted(above - ratio * below, times, limit)
@@ -70,9 +70,9 @@ def _end(above: Float64, below: Float64, times: Float64, limit: float) -> float:
 
 
 def _tilted(terms: Float64, times: Float64, limit: float) -> Float64:
-    """Weights (m,), up to a factor, of which the mean of the terms is largest within the limit.
+    """The weights (m,), up to a factor, with the largest mean of the terms within the limit.
 
-    They are 1 / (v - term) for some v above all terms: the farther v is, the more even they are.
+    They are 1 / (v - term) for some v above all terms; they are closer to equal for a larger v.
     """
     spread = float(terms.max() - terms.min())
     if spread <= 0.0:
@@ -82,7 +82,7 @@ def _tilted(terms: Float64, times: Float64, limit: float) -> Float64:
     for _ in range(_STEPS):
         middle = (near + far) / 2
         logs = -np.log(gaps + math.exp(middle))
-        # The largest is taken out, so that nothing overflows.
+        # Divided by the largest weight, so that nothing overflows.
         total = float(logs.max()) + math.log(float((times * np.exp(logs - logs.max())).sum()))
         distance = 2.0 * (rows * (total - math.log(rows)) - float((times * logs).sum()))
         near, far = (middle, far) if distance > limit else (near, middle)

@@ -1,4 +1,4 @@
-"""A log of another policy: one row a decision, with what was shown, what came back and how likely it was."""
+"""A log of another policy: one row per decision, with the arm shown, its reward and its propensity."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hushstream.features.schema import FeatureSchema
 from hushstream.schemas.errors import HushstreamError
 
 INTERNAL_MARK = "INTERNAL, NOT PRIVATE"
-"""Stands wherever a figure on an internal log is shown."""
+"""The warning beside every figure on an internal log."""
 
 ESTIMATED_MARK = "PROPENSITIES ESTIMATED"
-"""Stands wherever a figure rests on propensities that the log did not have."""
+"""The warning beside every figure that uses propensities that the log did not have."""
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -25,7 +25,7 @@ _OPTIONAL = ("propensities", "eligible", "positions", "visits")
 
 
 class LogError(HushstreamError):
-    """A log or its mapping is missing, malformed, empty or unfit for what was asked of it."""
+    """A log or its mapping is missing, malformed, empty or unfit for this use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +33,21 @@ class LoggedDataset:
     """The columns of a log; all have n rows, in the order of the log.
 
     Attributes:
-        name: where it comes from, for reports.
+        name: name of its source, for reports.
         arms: K; arms are numbered 0 .. K - 1.
         users: (n,) identifiers.
         timestamps_ms: (n,) Unix time in milliseconds.
-        contexts: (n, d) float32; of declared features the values of their blocks, side by side.
+        contexts: (n, d) float32; with declared features the cells of their blocks, side by side.
         chosen: (n,) arms that were shown.
         rewards: (n,) in [0, 1].
         propensities: (n,) probability in (0, 1] with which the logging policy showed that arm, or None.
         eligible: (n, K) booleans, which arms could be shown, or None for all.
         positions: (n,) place on the screen, or None where there is one.
         arm_names: K names, or empty where arms are numbers.
-        internal: whether figures on it may be looked at inside alone.
+        internal: whether figures on it may be shown only inside the owner's organisation.
         estimated: whether the propensities were estimated from the log itself.
         schema: the declared features; None where contexts are histograms.
-        visits: (n,) values of declared features by name, as an application tells them; None without them.
+        visits: (n,) values of declared features by name, as an application sends them; None without features.
     """
 
     name: str
@@ -88,7 +88,7 @@ class LoggedDataset:
         return int(self.chosen.shape[0])
 
     def visit(self, row: int) -> npt.NDArray[np.float32] | Mapping[str, Any]:
-        """What an application would tell of a row: values by name, or a histogram (d,)."""
+        """The context of a row as an application would send it: values by name, or a histogram (d,)."""
         if self.visits is None:
             return np.asarray(self.contexts[row])
         values: Mapping[str, Any] = self.visits[row]
@@ -100,7 +100,7 @@ class LoggedDataset:
         return int(self.contexts.shape[1])
 
     def select(self, rows: npt.NDArray[np.integer] | npt.NDArray[np.bool_]) -> LoggedDataset:
-        """Return these rows, by their numbers or by a mask (n,), in this order."""
+        """Return a log of these rows, given by their numbers or by a mask (n,), in this order."""
         optional = {name: None if getattr(self, name) is None else getattr(self, name)[rows] for name in _OPTIONAL}
         return LoggedDataset(
             name=self.name,
@@ -118,7 +118,7 @@ class LoggedDataset:
         )
 
     def in_time_order(self) -> LoggedDataset:
-        """Return the rows by their time; rows of one time keep their order."""
+        """Return a log sorted by time; rows with equal times keep their order."""
         if not (np.diff(self.timestamps_ms) < 0).any():
             return self
         return self.select(np.argsort(self.timestamps_ms, kind="stable"))

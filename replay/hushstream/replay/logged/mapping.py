@@ -1,4 +1,4 @@
-"""The mapping file of a table: which columns of somebody's own log mean what."""
+"""Reads the mapping file of a table, which says what the columns of a user's own log mean."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ _COLUMN_KEYS = ("user", "timestamp", "arm", "reward", "propensity", "eligible", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableMapping:
-    """Columns of a table, by their names in the file.
+    """The columns of a table by their meaning; the values are names of columns in the file.
 
     Attributes:
         context: the columns of the context, in order; none where features are declared.
         arm: the arm that was shown.
         arms: K, or the names of the K arms in order (then the arm column holds names).
-        reward: in [0, 1].
-        user: who it was; None: every row is a user of its own.
-        timestamp: when; None: rows are a millisecond apart.
+        reward: a number in [0, 1].
+        user: the user; None: every row counts as another user.
+        timestamp: the time; None: rows get times a millisecond apart.
         timestamp_unit: ``iso`` (ISO 8601, without zone: UTC), ``s`` or ``ms`` since 1970.
         propensity: probability in (0, 1] with which that arm was shown; estimated where there is neither it nor
             ``uniform``.
-        eligible: the arms that could be shown, joined by ``eligible_separator`` (Parquet: or a list).
-        eligible_separator: see there.
+        eligible: the arms that could be shown, joined by ``eligible_separator``, or in Parquet also a list.
+        eligible_separator: the separator in ``eligible``.
         position: place on the screen, an integer.
-        delimiter: of the fields of a CSV file.
+        delimiter: separator of the fields in a CSV file.
         uniform: the log has no propensities, and every eligible arm was shown with the same probability.
-        bounds: (low, high) of a number, by column of the context; public, never taken from the rows.
+        bounds: (low, high) of a number, by column of the context; public, never computed from the rows.
         categories: the values of a column of the context that holds names; public, in order.
-        data: ``public`` (exact figures on the log may be shown to anybody) or ``internal`` (they may be looked at
-            inside alone, and every output says so); None where it is not said.
-        features: declared features, each a column of its name; None where ``context`` says what is known.
+        data: ``public`` (exact figures on the log may be shown to everybody) or ``internal`` (only inside the owner's
+            organisation; every output is marked); None where it is not given.
+        features: declared features, each read from the column of its name; None where ``context`` names the columns.
     """
 
     context: tuple[str, ...] = ()
@@ -77,14 +77,14 @@ class TableMapping:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Every column that is needed, without repeats."""
+        """Every column that is needed, once."""
         single = (getattr(self, key) for key in _COLUMN_KEYS)
         declared = () if self.features is None else self.features.layout.names or ()
         return tuple(dict.fromkeys([*self.context, *declared, *(column for column in single if column is not None)]))
 
 
 def load_mapping(path: str | Path, features: FeatureSchema | None = None) -> TableMapping:
-    """Read a mapping file (YAML); ``features`` are those of a deployment, where one declares them.
+    """Read a mapping file (YAML); ``features`` are those that the deployment declares, if any.
 
     Raises:
         LogError: it cannot be read, has an unknown key, lacks a required one, or a value has the wrong form.
@@ -93,10 +93,10 @@ def load_mapping(path: str | Path, features: FeatureSchema | None = None) -> Tab
 
 
 def read_keys(path: str | Path) -> dict[Any, Any]:
-    """Keys and values of a mapping file, as they stand there.
+    """Read the keys and values of a mapping file, unchecked.
 
     Raises:
-        LogError: it cannot be read, is no YAML, or holds something else.
+        LogError: the file cannot be read, is no YAML, or holds something other than keys with values.
     """
     try:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8-sig"))
@@ -112,10 +112,10 @@ def read_keys(path: str | Path) -> dict[Any, Any]:
 
 
 def require_keys(content: Mapping[Any, Any], source: str, made: type, needed: Iterable[str]) -> None:
-    """Refuse a key that no field of ``made`` has, and the lack of one that is needed.
+    """Refuse a key that is no field of ``made``, and a missing key that is needed.
 
     Raises:
-        LogError: the first of the two that is so.
+        LogError: there is an unknown key, or else a missing one.
     """
     known = [entry.name for entry in fields(made)]
     unknown = sorted(str(key) for key in content if key not in known)
@@ -128,9 +128,9 @@ def require_keys(content: Mapping[Any, Any], source: str, made: type, needed: It
 
 
 def parse_mapping(content: Mapping[Any, Any], source: str, features: FeatureSchema | None = None) -> TableMapping:
-    """Check the keys and values of a mapping; ``features`` are those of a deployment, where one declares them.
+    """Check the keys and values of a mapping; ``features`` are those that the deployment declares, if any.
 
-    A draft's marks of what was taken from rows are no obstacle: a mapping publishes nothing.
+    Marks of a draft on values from rows are accepted here, as a mapping publishes nothing.
 
     Raises:
         LogError: as `load_mapping`.
@@ -164,10 +164,10 @@ def parse_mapping(content: Mapping[Any, Any], source: str, features: FeatureSche
 
 
 def with_features(content: Mapping[Any, Any], source: str, features: FeatureSchema | None = None) -> dict[Any, Any]:
-    """The values of a mapping with declared features, its own or a deployment's, checked; the others as they are.
+    """Replace the features in a mapping by checked ones, its own or the deployment's; keep the other values.
 
     Raises:
-        LogError: the declaration cannot be, or stands beside columns of a context.
+        LogError: the declaration is invalid, or the mapping names columns of a context as well.
     """
     values = dict(content)
     if features is None and "features" not in content:
@@ -185,7 +185,7 @@ def with_features(content: Mapping[Any, Any], source: str, features: FeatureSche
 
 
 def _columns_with_values(source: str, key: str, value: object, context: tuple[str, ...]) -> dict[str, Any]:
-    """The entries of ``bounds`` or ``categories``, checked."""
+    """Check the entries of ``bounds`` or ``categories``, and return them."""
     if not isinstance(value, dict):
         raise LogError(f"{source}: {key}: expected columns with values, got {type(value).__name__}")
     unknown = sorted(str(name) for name in value if name not in context)
@@ -207,7 +207,7 @@ def _bounds(source: str, key: str, value: object) -> tuple[float, float]:
 
 
 def _check_features(source: str, mapping: TableMapping) -> None:
-    """All columns of the context are converted, or none is."""
+    """Require that all columns of the context are converted, or none is."""
     both = sorted(set(mapping.bounds) & set(mapping.categories))
     if both:
         raise LogError(f"{source}: expected bounds or categories for a column, got both for {', '.join(both)}")

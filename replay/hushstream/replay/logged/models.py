@@ -1,8 +1,9 @@
 """Estimates missing columns of a log from the log itself, for each user from the rows of other users (cross-fitting).
 
-Propensities: multinomial logistic regression of the arm on the context. Rewards: for each arm a ridge regression on the
-context, whose prior mean is the arm's mean reward. Estimates of users' own rows would fit their noise, and make every
-estimator that uses them too sure (Chernozhukov et al., "Double/debiased machine learning", 2018).
+Propensities are estimated by a multinomial logistic regression of the arm on the context. Rewards are estimated for
+each arm by a ridge regression on the context whose prior mean is the arm's mean reward. A model that was fitted to a
+user's own rows would fit their noise, and make intervals too narrow (Chernozhukov et al., "Double/debiased machine
+learning", 2018).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from hushstream.replay.logged.log import LogError, LoggedDataset
 
 FOLDS = 5
 LEAST_SHARE = 0.05
-"""An estimated propensity is at least this share of 1/K: a smaller one says less of the policy than of the estimate."""
+"""An estimated propensity is at least this share of 1/K, as smaller estimates are mostly estimation error."""
 
 _RIDGE = 10.0
 _FOLDS_STREAM, _ITERATIONS = 7, 200
@@ -27,10 +28,10 @@ Predict = Callable[[npt.NDArray[np.float32]], Float64]
 
 
 def with_estimated_propensities(log: LoggedDataset, seed: int = 0) -> LoggedDataset:
-    """The log with propensities estimated out of fold, marked as estimated.
+    """Return the log with propensities that are estimated out of fold, and marked as estimated.
 
     Raises:
-        LogError: one arm alone was shown, or there is one user alone.
+        LogError: only one arm was shown, or there is only one user.
     """
     chances = _out_of_fold(log, seed, _propensity_model)
     if log.eligible is not None:
@@ -41,7 +42,7 @@ def with_estimated_propensities(log: LoggedDataset, seed: int = 0) -> LoggedData
 
 
 def expected_rewards(log: LoggedDataset, seed: int = 0) -> Float64:
-    """What each arm would earn in each row, (n, K) in [0, 1], estimated out of fold."""
+    """Estimate the reward of each arm in each row out of fold, (n, K) in [0, 1]."""
     return np.clip(_out_of_fold(log, seed, reward_model), 0.0, 1.0)
 
 
@@ -80,7 +81,7 @@ def _propensity_model(log: LoggedDataset) -> Predict:
 
 
 def reward_model(log: LoggedDataset) -> Predict:
-    """Rewards of every arm by context: ridge regressions around each arm's mean; the log's mean where it has no row."""
+    """Fit a ridge regression around its mean reward for each arm; an arm without rows gets the mean of the log."""
     everywhere = float(log.rewards.mean()) if len(log) else 0.0
     means, weights = np.full(log.arms, everywhere), np.zeros((log.dimension, log.arms))
     for arm in np.unique(log.chosen):

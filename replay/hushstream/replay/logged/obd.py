@@ -4,10 +4,9 @@ Folder layout, small or full release: ``{random|bts}/{all|men|women}/{campaign}.
 at a time, one row each with its position; the propensity is that of the item at its position. The Thompson
 policy's propensities were computed by its authors by Monte Carlo.
 
-The context is a normalised histogram: one-hot codes of the four hashed user features, a quarter each. The
-codes are the sorted values found in the logs of both policies of the campaign, so the two logs have one
-code; they are read once for that, and once for the rows. The affinities are not used: they are zero in most
-rows.
+The context is a normalised histogram: one-hot codes of the four hashed user features, a quarter each. The codes number
+the sorted values in the logs of both policies of the campaign, so both logs use the same codes. Each log is read once
+for the codes, and once for the rows. The affinities are not used, as they are zero in most rows.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ def load_obd(folder: str | Path, policy: str = "random", campaign: str = "all") 
         campaign: ``all`` (80 arms), ``men`` (34) or ``women`` (46).
 
     Returns:
-        The log in the order of the file. Its users are the combinations of user features: the release names
-        nobody.
+        The log in the order of the file. Its users are the combinations of user features, as the release has no user
+        ids.
 
     Raises:
         LogError: policy or campaign is unknown, the file is missing or empty, or a row is malformed.

@@ -1,9 +1,8 @@
-"""A deployment in shadow mode: estimates what its answers would have earned where an application showed its own choice.
+"""Estimates what the answers of a deployment in shadow mode would have earned; applications showed their own choice.
 
-Answers follow from earlier decisions alone, so each row's term has the mean that it has for a fixed policy. How likely
-the application was to show what it did is estimated from the log, out of fold: where that is a function of what was
-known, SNIPS and DR estimate the answers' value. They cannot see what the application knew besides, nor what it never
-shows.
+Answers depend on earlier decisions alone, so each row's term has the same mean as for a fixed policy. The propensities
+of the application are estimated from the log, out of fold. If they depend only on the context, SNIPS and DR estimate
+the value of the answers. They are wrong if the application used other knowledge, or never shows some of the answers.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ _NAME = "answers"
 
 @dataclass(frozen=True, slots=True)
 class ShadowReport:
-    """The lift of the answers over what the application showed, a decision.
+    """The lift per decision of the answers over the application's own choices.
 
     Attributes:
-        deployment: whose.
+        deployment: name of the deployment.
         rows: decisions that count.
-        agreed: in how many the application showed what was answered.
+        agreed: how many of them showed the answer.
         left_out: decisions that do not count, by reason.
         earned: mean reward of what was shown.
-        snips: the lift by self-normalised weights; None where nothing that was answered was ever shown.
-        lift: doubly robust; None where too few rows tell of it.
-        interval: of ``lift``, 95 %, over users.
+        snips: the lift by self-normalised weights; None where no answer was ever shown.
+        lift: the lift by doubly robust estimation; None with too few effective rows.
+        interval: 95 % interval of ``lift``, over users.
     """
 
     deployment: str
@@ -59,7 +58,7 @@ class ShadowReport:
 
     @property
     def rows_more(self) -> int | None:
-        """Decisions more until the interval excludes 0, if lift and spread stay what they are; None if nobody knows."""
+        """Further decisions until the interval excludes 0, if lift and spread stay the same; None if unknown."""
         if self.interval is None or not self.lift:
             return None
         half = (self.interval.high - self.interval.low) / 2
@@ -82,7 +81,7 @@ class ShadowReport:
         }
 
     def as_text(self) -> str:
-        """Lines for people."""
+        """The report as lines of text."""
         lines = [
             NOTICE.format(deployment=self.deployment),
             f"{ESTIMATED_MARK}: how likely the application was to show what it did.",
@@ -105,16 +104,16 @@ class ShadowReport:
 
 
 def shadow_report(logs: LogCopy, system: System, party: str = "") -> ShadowReport:
-    """Judge a deployment's answers by its own log.
+    """Evaluate a deployment's answers on its own log.
 
     Args:
         logs: with contexts, clicks and decisions from their beginning.
-        system: whose logs they are.
-        party: whose users, where each party has its own.
+        system: the system that wrote the logs.
+        party: the party whose users count, where each party has users of its own.
 
     Raises:
-        HushstreamError: the deployment does not decide, or its log has no decision that was shown.
-        LogError: one arm alone was shown, or to one user alone.
+        HushstreamError: the deployment makes no decisions, or its log has no decision that was shown.
+        LogError: only one arm was shown, or only one user was shown arms.
     """
     table = decision_table(logs, system, party, in_shadow=True)
     log = with_estimated_propensities(_logged(table))
@@ -136,7 +135,7 @@ def shadow_report(logs: LogCopy, system: System, party: str = "") -> ShadowRepor
 
 
 def _logged(table: DecisionTable) -> LoggedDataset:
-    """What the application showed, as the log of its policy."""
+    """The application's choices, as the log of its policy."""
     contexts = [row.context for row in table.rows]
     everything = np.ones(table.arms, dtype=np.bool_)
     masks = [eligible_mask(one.eligible, table.arms) if one.eligible else everything for one in contexts]

@@ -1,6 +1,6 @@
-"""People's own logs: CSV and Parquet tables read through a mapping file, in pieces, every value checked.
+"""Reads users' own logs: CSV and Parquet tables with a mapping file, in pieces; it checks every value.
 
-The format follows the file's suffix: ``.parquet`` or ``.pq`` is Parquet and needs pyarrow, all else is CSV in
+The format follows the file's suffix: ``.parquet`` or ``.pq`` is Parquet and needs pyarrow. Any other suffix is CSV in
 UTF-8, with or without a byte-order mark. An error names the row and the column, never the value.
 """
 
@@ -36,7 +36,7 @@ _CHUNK_ROWS = 65536
 
 
 class TableColumns(Protocol):
-    """What reading a table needs of a mapping."""
+    """The part of a mapping that a reader of tables needs."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -44,16 +44,16 @@ class TableColumns(Protocol):
 
     @property
     def delimiter(self) -> str:
-        """Of the fields of a CSV file."""
+        """The separator of the fields in a CSV file."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawChunk:
-    """Consecutive rows before they are checked.
+    """Consecutive unchecked rows.
 
     Attributes:
         first_row: number of the first row in the whole file, from 0.
-        row_names: how errors name each row.
+        row_names: the name of each row in errors.
         columns: values by column; texts from CSV, Python values from Parquet.
     """
 
@@ -70,11 +70,11 @@ def stream_table(
     Args:
         table: the path of a CSV or Parquet file, or a data frame.
         mapping: a mapping, or the path of a mapping file.
-        chunk_rows: of a part.
+        chunk_rows: the most rows of a part.
 
     Raises:
-        LogError: file, mapping or a value is not as expected, or the table has no rows; for the row at fault, when
-            it is reached.
+        LogError: the file, the mapping or a value is invalid, or the table has no rows; a wrong row raises when it is
+            reached.
     """
     if not isinstance(mapping, TableMapping):
         mapping = load_mapping(mapping)
@@ -87,7 +87,7 @@ def columns_in(path: Path, delimiter: str = ",") -> list[str]:
     """The names of the columns of a CSV or Parquet file.
 
     Raises:
-        LogError: there is no such file, or it is not of its format.
+        LogError: there is no such file, or its content is not in its format.
     """
     if not path.is_file():
         raise LogError(f"{path}: expected a file, there is none")
@@ -102,10 +102,10 @@ def columns_in(path: Path, delimiter: str = ",") -> list[str]:
 
 
 def read_chunks(table: Table, mapping: TableColumns, chunk_rows: int = _CHUNK_ROWS) -> Iterator[RawChunk]:
-    """Yield the columns that a mapping asks for, unchecked, in parts of at most ``chunk_rows`` rows.
+    """Yield the columns that a mapping names, unchecked, in parts of at most ``chunk_rows`` rows.
 
     Raises:
-        LogError: there is no such file, it is not of its format, lacks a column, or has no rows.
+        LogError: there is no such file, its content is not in its format, a column is missing, or it has no rows.
     """
     empty = True
     for chunk in _read(table, mapping, chunk_rows):
@@ -186,7 +186,7 @@ def _checked(table: str, mapping: TableMapping, chunk: RawChunk) -> LoggedDatase
 
 
 def _contexts(mapping: TableMapping, columns: dict[str, Sequence[Any]], place: Place) -> npt.NDArray[np.float32]:
-    """The context as it is, or converted where the mapping has bounds and categories."""
+    """The contexts (n, d), converted to histograms if the mapping has bounds or categories."""
     entries = []
     for name in mapping.context:
         if name in mapping.categories:

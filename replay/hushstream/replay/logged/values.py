@@ -1,4 +1,4 @@
-"""Checked conversion of one column of a table; the first wrong value is named by its row, not shown."""
+"""Converts and checks one column of a table; an error names the row of the first wrong value, and does not show it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hushstream.replay.logged.log import LogError
 from hushstream.replay.logged.mapping import TableMapping
 
 Place = tuple[str, Sequence[str]]
-"""The file, and how each row of the piece at hand is called in errors."""
+"""The name of the file, and the name of each row of the current piece, for errors."""
 
 _MILLISECONDS = {"s": 1000.0, "ms": 1.0}
 
@@ -24,7 +24,7 @@ def numbers(
     """Convert to finite numbers within bounds, (n,) float64.
 
     Raises:
-        LogError: a value is absent, no number, not finite or out of bounds.
+        LogError: a value is missing, is no number, is not finite or is out of bounds.
     """
     if form is None:
         form = "a finite number" if np.isinf(most) else f"a number in [{least:g}, {most:g}]"
@@ -42,7 +42,7 @@ def integers(values: Sequence[Any], name: str, place: Place) -> npt.NDArray[np.i
     """Convert to integers, (n,) int64; 3 and 3.0 are integers, 3.5 is not.
 
     Raises:
-        LogError: a value is absent or no integer.
+        LogError: a value is missing or is no integer.
     """
     result = numbers(values, name, place, least=-(2.0**53), most=2.0**53, form="an integer")
     wrong = np.flatnonzero(result != np.floor(result))
@@ -55,7 +55,7 @@ def texts(values: Sequence[Any], name: str, place: Place) -> npt.NDArray[np.str_
     """Convert to non-empty texts, (n,); integers are written in decimal.
 
     Raises:
-        LogError: a value is absent or empty.
+        LogError: a value is missing or empty.
     """
     for index, value in enumerate(values):
         if value is None or value == "":
@@ -66,10 +66,10 @@ def texts(values: Sequence[Any], name: str, place: Place) -> npt.NDArray[np.str_
 def times_ms(values: Sequence[Any], name: str, place: Place, *, unit: str) -> npt.NDArray[np.int64]:
     """Convert to Unix milliseconds, (n,) int64.
 
-    Parquet's own timestamps are taken as they are, whatever the unit of the mapping.
+    Timestamps of Parquet keep their own unit, whatever the mapping says.
 
     Raises:
-        LogError: a value is absent or not in the unit.
+        LogError: a value is missing or is no time in this unit.
     """
     if any(isinstance(value, datetime) for value in values):
         return np.array([_instant(value, index, name, place) for index, value in enumerate(values)])
@@ -121,7 +121,7 @@ def eligible_arms(values: Sequence[Any], name: str, place: Place, mapping: Table
     """Convert lists of arms to (n, K) booleans.
 
     Raises:
-        LogError: a list is absent or empty, or names something that is no arm.
+        LogError: a list is missing or empty, or contains something that is no arm.
     """
     allowed = np.zeros((len(values), mapping.arm_count), dtype=np.bool_)
     path, row_names = place

@@ -1,1 +1,1 @@
-"""The quickstart: a deployment on an embedded broker to watch, to edit, and to kill a worker of."""
+"""The quickstart: a deployment on an embedded broker; the user can watch it, edit it, and kill one of its workers."""

@@ -1,4 +1,4 @@
-"""The page of a quickstart, on loopback: a file without outside parts, the state as JSON, and one button."""
+"""Serves a quickstart's page on loopback: a file that loads nothing from elsewhere, the state as JSON, and a button."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from hushstream.schemas.errors import HushstreamError
 
 HOST = "127.0.0.1"
 MARK = "X-Hushstream"
-"""Sent with the button by our own page alone: a browser asks before it lets another site's page send a header."""
+"""A header that our own page sends with the button; another site's page could send it only after a preflight."""
 
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
 
 
 class Shown(Protocol):
-    """What a page draws and does."""
+    """The state that a page draws, and the action of its button."""
 
     def state(self) -> dict[str, Any]:
-        """Plain values."""
+        """The state as plain values."""
 
     async def kill(self) -> None:
-        """The button; raises `HushstreamError` where it cannot be done now."""
+        """Kill the learner, as the button asks; raises `HushstreamError` where this is not possible now."""
 
 
 def page_html() -> str:
-    """The page, in the frame of all pages, before anything runs; its script draws each state that it asks for."""
+    """The page before anything runs; its script fetches the state again and again, and draws it."""
     body, style = (_text(name) for name in ("page.html", "page.css"))
     return framed("hushstream quickstart", body, _POLICY, style)
 
@@ -42,20 +42,20 @@ def _text(name: str) -> str:
 
 
 class Page:
-    """Answers the browser; until something is shown it says that it is starting."""
+    """Answers the browser; until a quickstart runs, the state says that it is starting."""
 
     def __init__(self) -> None:
-        """Nothing is shown yet."""
+        """Start with nothing to show."""
         self._shown: Shown | None = None
         self._html = page_html()
         self.address = ""
 
     def shows(self, shown: Shown) -> None:
-        """From now on."""
+        """Show this from now on."""
         self._shown = shown
 
     def application(self) -> web.Application:
-        """Its addresses."""
+        """The web application with all addresses of the page."""
         made = web.Application(middlewares=[_from_here])
         made.add_routes([web.get("/", self._index), web.get("/state.json", self._state), web.post("/kill", self._kill)])
         made.add_routes([web.get("/favicon.ico", self._icon)])
@@ -65,7 +65,7 @@ class Page:
         return web.Response(text=self._html, content_type="text/html", headers={"Content-Security-Policy": _POLICY})
 
     async def _icon(self, request: web.Request) -> web.Response:
-        """There is none, which a browser asks for all the same."""
+        """Answer that there is no icon, as browsers request one."""
         return web.Response(status=204)
 
     async def _state(self, request: web.Request) -> web.Response:
@@ -87,7 +87,10 @@ class Page:
 
 @web.middleware
 async def _from_here(request: web.Request, handler: Any) -> web.StreamResponse:
-    """Refuse other names than this machine's: a page elsewhere could have its name point here."""
+    """Refuse a host name that is not this machine's.
+
+    Otherwise another site could let its own name point to this machine, and its page could read the answers.
+    """
     if request.host.rpartition(":")[0] not in (HOST, "localhost"):
         return web.json_response({"error": f"expected {HOST} or localhost as the host"}, status=403)
     response: web.StreamResponse = await handler(request)
@@ -96,10 +99,10 @@ async def _from_here(request: web.Request, handler: Any) -> web.StreamResponse:
 
 @asynccontextmanager
 async def serve(port: int) -> AsyncIterator[Page]:
-    """Serve a page on loopback; ``port`` 0 takes any.
+    """Serve a page on loopback; ``port`` 0 takes any free one.
 
     Raises:
-        HushstreamError: the port is taken.
+        HushstreamError: the port is in use.
     """
     page = Page()
     runner = web.AppRunner(page.application(), access_log=None, shutdown_timeout=1.0)

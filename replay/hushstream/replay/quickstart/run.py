@@ -1,4 +1,4 @@
-"""`hushstream quickstart`: a deployment, visitors and a page, until somebody ends it."""
+"""Runs `hushstream quickstart`: a deployment, simulated visitors and a page, until it is stopped."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import P2BConfig
 
 LOOK_SECONDS = 3.0
-"""How often the published topics are looked at."""
+"""Seconds between two reads of the published topics."""
 
 LEARNER = "learner"
 _POLL_SECONDS = 0.1
 _NO_PAUSE = Pause(0.05, 0.05)
 _WORKER_OPTIONS = ("--snapshot-interval", "5")
-"""Who is killed within a minute has a snapshot to come back from."""
+"""Seconds between snapshots, so short that a learner that is killed within a minute restarts from one."""
 
 _PUBLISHED = ("crowds", "models")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuickstartOptions:
-    """What a quickstart is started with.
+    """The options of a quickstart.
 
     Attributes:
-        folder: what it leaves.
-        port: of the page, on loopback; 0 for any.
-        visitors: at once.
-        seed: of the visitors' taste.
-        seconds: end after so long; None runs until it is interrupted.
+        folder: folder for everything that it writes.
+        port: port of the page, on loopback; 0 for any free one.
+        visitors: how many visitors there are at the same time.
+        seed: seed of the visitors' taste.
+        seconds: end after this time; None runs until it is interrupted.
     """
 
     folder: Path = Path("quickstart")
@@ -67,15 +67,15 @@ class QuickstartOptions:
 
 @dataclass(slots=True)
 class Killing:
-    """What became of the learner that was killed last.
+    """The state of the learner after it was killed last.
 
     Attributes:
-        number: how many were.
+        number: how many times a learner was killed.
         state: running, away or verifying.
-        away_seconds: how long no learner answered.
-        progress: how far `verify` has come: what is done of what, and what is going on.
-        verified: what `verify` found then: records by status.
-        equal: whether nothing is changed and everything was checked; None before.
+        away_seconds: seconds without an answer of a learner.
+        progress: progress of `verify`: steps done, steps in all, and what is being done.
+        verified: the result of `verify` after the kill: records by status.
+        equal: whether every record was checked and none is changed; None before `verify` has ended.
     """
 
     number: int = 0
@@ -87,11 +87,11 @@ class Killing:
 
 
 class AlreadyKilled(HushstreamError):
-    """The learner is away, or what it published is being verified."""
+    """The learner has not restarted yet, or its records are still being verified."""
 
 
 class Quickstart:
-    """Everything that the page shows and does."""
+    """Holds the state of a running quickstart for the page, and kills the learner."""
 
     def __init__(self, system: System, session: StreamSession, traffic: Traffic, folder: Path) -> None:
         """Watch a running deployment and its visitors."""
@@ -108,7 +108,7 @@ class Quickstart:
         self._after: asyncio.Task[None] | None = None
 
     def state(self) -> dict[str, Any]:
-        """What the page draws, as plain values."""
+        """The state that the page draws, as plain values."""
         tally, killing = self._traffic.tally, self._killing
         bins = sorted(tally.bins.items())
         return {
@@ -144,10 +144,10 @@ class Quickstart:
         }
 
     async def kill(self) -> None:
-        """SIGKILL the learner; it is started again, and what was published is recomputed when it answers.
+        """SIGKILL the learner and start it again; when it answers, everything that was published is recomputed.
 
         Raises:
-            AlreadyKilled: it is away already.
+            AlreadyKilled: an earlier kill is not finished.
         """
         if self._killing.state != "running":
             raise AlreadyKilled(f"kill: expected a learner that runs, it is {self._killing.state}")
@@ -156,7 +156,7 @@ class Quickstart:
         self._after = asyncio.create_task(self._bring_back())
 
     async def look(self) -> None:
-        """Look at what was published and spent, again and again."""
+        """Read what was published and spent, repeatedly."""
         topics = frozenset((*_PUBLISHED, *budget.budget_topics(self._system)))
         while True:
             try:
@@ -173,7 +173,7 @@ class Quickstart:
         killing, tally = self._killing, self._traffic.tally
         try:
             await self._session.kill(LEARNER)
-            # What it had written reaches the client a moment after its end.
+            # The answers that the killed learner had written reach the client shortly after its end.
             await asyncio.sleep(_POLL_SECONDS)
             last = tally.answered_at
             self._traffic.answered.clear()
@@ -187,10 +187,10 @@ class Quickstart:
             killing.state = "running"
 
     async def _verify(self, killing: Killing) -> None:
-        """Recompute everything that is there, while visitors go on.
+        """Recompute everything that was published, while visitors continue.
 
-        They wait for the moment alone in which the ends of all logs are looked at: what is on its way then would be
-        neither equal nor changed.
+        Visitors pause only while the ends of all logs are read. A record that is written in this moment would be
+        counted neither as equal nor as changed.
         """
 
         def told(done: int, total: int, what: str) -> None:
@@ -216,7 +216,7 @@ def _records(logs: LogCopy, topic: str) -> int:
 
 
 def _learned(system: System, logs: LogCopy) -> list[dict[str, Any]]:
-    """What the newest model has learned; nothing before the first."""
+    """The preferences in the newest model; empty before the first model."""
     newest: dict[str, Any] = {}
     for _, part in logs.of_topic("models"):
         for record in part.records:
@@ -228,7 +228,7 @@ def _learned(system: System, logs: LogCopy) -> list[dict[str, Any]]:
 
 
 def _spent(found: budget.Budget) -> dict[str, Any]:
-    """What one person has paid at most, beside what was promised to them, and how many releases are on the ledger."""
+    """The largest charge of one person, the guarantee for one person, and the number of releases in the ledger."""
     limits = [{"unit": fact.unit, "limit": _epsilon(fact.limit.epsilon_micro)} for fact in found.facts]
     return {
         "ok": found.ok,
@@ -254,7 +254,7 @@ def _paid_by_mechanism(found: budget.Budget) -> dict[str, int]:
 
 @contextlib.asynccontextmanager
 async def running(options: QuickstartOptions) -> AsyncIterator[tuple[Quickstart, list[asyncio.Task[Any]]]]:
-    """Everything started: the quickstart, and the tasks of which none may end."""
+    """Start everything; yields the quickstart, and the tasks that must not end."""
     system = lay_out(options.folder)
     place = options.folder / DEPLOYMENT
     session = StreamSession(system, StreamPlace(place, None, None, worker_options=_WORKER_OPTIONS))
@@ -274,7 +274,7 @@ async def running(options: QuickstartOptions) -> AsyncIterator[tuple[Quickstart,
 
 
 async def _first_answer(traffic: Traffic, watched: asyncio.Task[None]) -> None:
-    """Wait until a learner answers; raises why a process ended before that."""
+    """Wait until a learner answers; raise if a process ends before."""
     first = asyncio.create_task(traffic.first())
     try:
         done, _ = await asyncio.wait({first, watched}, return_when=asyncio.FIRST_COMPLETED)
@@ -288,13 +288,13 @@ async def run(options: QuickstartOptions, tell: Callable[[str], None]) -> dict[s
 
     Args:
         options: see `QuickstartOptions`.
-        tell: takes lines for people.
+        tell: called with each line to print.
 
     Returns:
-        The last state, as the page has it.
+        The last state, in the form that the page gets.
 
     Raises:
-        HushstreamError: the port is taken, the folder is of something else, or a process ended by itself.
+        HushstreamError: the port is in use, another program made the folder, or a process ended by itself.
     """
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -328,12 +328,12 @@ _MADE_HERE = ".made-by-quickstart"
 
 
 def lay_out(folder: Path) -> System:
-    """Write the configuration, unless it is there to be edited, and make a deployment of it with keys of its own.
+    """Write the configuration unless the user has one in the folder, and prepare a deployment with new keys.
 
-    The deployment is made anew each time: its logs were in the memory of a broker that is gone.
+    The deployment is new each time, as the logs of the last one were in the memory of a broker that has ended.
 
     Raises:
-        HushstreamError: the configuration is of no system with learners here, or the folder holds something else.
+        HushstreamError: the configuration is no hosted deployment of p2b, or another program made the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / CONFIGURATION
@@ -359,7 +359,7 @@ def lay_out(folder: Path) -> System:
 
 
 def _require_shop(path: Path, config: P2BConfig) -> None:
-    """Refuse what the simulated visitors cannot tell, and more items than the shop has."""
+    """Refuse features that the simulated visitors do not have, and more items than the shop has."""
     declared = config.context.declared
     known = {name: one["kind"] for name, one in DECLARATION.items()}
     told = {} if declared is None else {name: one.kind for name, one in declared.features.items()}
@@ -373,19 +373,19 @@ def _require_shop(path: Path, config: P2BConfig) -> None:
 
 
 _DEVIATIONS = 2.0
-"""An item is sure to be the best where it leads the next one by so many standard deviations."""
+"""An item counts as surely the best if it leads the next one by this many standard deviations."""
 
 _HOURS = ("08:00", "14:00", "20:00")
 _AMONG_RANGE = (1 / 6, 1 / 2, 5 / 6)
 
 
 def learned(schema: FeatureSchema, fields: Mapping[str, Any], items: Sequence[str]) -> list[dict[str, Any]]:
-    """For each value of each feature, all else being unknown, the item that the model expects most of.
+    """For each value of each feature, the item with the highest expected reward; the other features are missing.
 
     Args:
-        schema: of the deployment.
-        fields: of a FeatureModel record.
-        items: names, by arm.
+        schema: the declared features of the deployment.
+        fields: fields of a FeatureModel record.
+        items: names of the items, by arm.
 
     Returns:
         Rows with ``feature``, ``value``, ``item``, ``chance`` (the expected reward, cut to 0 to 1) and ``sure``:
@@ -414,7 +414,7 @@ def learned(schema: FeatureSchema, fields: Mapping[str, Any], items: Sequence[st
 
 
 def _values(schema: FeatureSchema) -> Iterator[tuple[str, Any]]:
-    """Values that stand for what a feature may say; an embedding and a histogram have none."""
+    """Example values of each feature; embeddings and histograms have none."""
     for name, settings in schema.plain.items():
         match settings["kind"]:
             case "category":

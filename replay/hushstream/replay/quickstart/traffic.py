@@ -1,4 +1,4 @@
-"""A small crowd of simulated visitors, who live through the client as an application's do, and what came of it."""
+"""Simulates visitors who use the client as an application does, and counts the outcomes of their visits."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from hushstream.replay.worlds.shop import shop
 from hushstream.systems.p2b.configuration import P2BConfig
 
 VISITS = 20
-"""Of one visitor; then a new one comes in their place, who starts from the shared model."""
+"""The number of visits of one visitor; then a new visitor comes, who starts from the shared model."""
 
 PAUSE_SECONDS = 0.1
-"""Between two visits of one visitor, at least."""
+"""The shortest time between two visits of one visitor, in seconds."""
 
 BIN_SECONDS = 3.0
-"""Rewards are averaged over so long for the chart."""
+"""Seconds over which the chart averages rewards."""
 
 START_SECONDS = 120.0
-"""So long the workers may take to start, on a machine with much else to do."""
+"""Seconds that workers may take to start, on a busy machine."""
 
 _PATIENCE_SECONDS = 0.5
 _MOST_VISITORS = 2**31
@@ -35,7 +35,7 @@ _BY_LEARNER = ("model", "repeated", "baseline")
 
 @dataclass(slots=True)
 class Bin:
-    """Decisions and rewards of a few seconds: of those whom the model answers, and of the hold-out."""
+    """Decisions and rewards of `BIN_SECONDS`, separately for visitors answered by the model and for the hold-out."""
 
     model: int = 0
     model_reward: float = 0.0
@@ -45,15 +45,15 @@ class Bin:
 
 @dataclass(slots=True)
 class Tally:
-    """What came of the visits so far.
+    """The outcomes of the visits so far.
 
     Attributes:
-        bins: by number, from the beginning.
-        answers: by `Decision.policy`.
-        visitors: who began.
-        version: newest version of the model that somebody started from.
-        answered_at: when a learner last answered, on the monotonic clock.
-        slowest: seconds of the longest wait for any answer, a baseline that came at once included.
+        bins: bins by number, from the start on.
+        answers: number of answers by `Decision.policy`.
+        visitors: how many visitors have started.
+        version: newest version of the model that a visitor started from.
+        answered_at: time of a learner's last answer, on the monotonic clock.
+        slowest: the longest wait for an answer in seconds; answers by the baseline count, too.
     """
 
     bins: dict[int, Bin] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Tally:
     slowest: float = 0.0
 
     def note(self, seconds: float, decision: Decision, reward: float, waited: float) -> None:
-        """Count one visit, ``seconds`` after the beginning."""
+        """Count one visit, ``seconds`` after the start."""
         self.answers[decision.policy] += 1
         self.slowest = max(self.slowest, waited)
         if decision.policy not in _BY_LEARNER:
@@ -81,10 +81,10 @@ class Tally:
 
 
 class Traffic:
-    """Visitors at a client, for as long as `run` is not cancelled."""
+    """Plays visitors through a client until `run` is cancelled."""
 
     def __init__(self, client: Client, config: P2BConfig, visitors_at_once: int, seed: int) -> None:
-        """Prepare the shop with the configuration's number of items; who likes what is partly drawn from the seed."""
+        """Prepare the shop with the configuration's number of items; tastes are partly drawn from the seed."""
         self.tally = Tally()
         self._client = client
         self._arms = config.arms
@@ -99,35 +99,35 @@ class Traffic:
         self._empty = asyncio.Event()
         self._empty.set()
         self.answered = asyncio.Event()
-        """Set by every answer of a learner; whoever waits for one clears it."""
+        """Set by every answer of a learner; code that waits for an answer clears it first."""
 
     @property
     def seconds(self) -> float:
-        """Since the beginning."""
+        """Seconds since the start."""
         return time.monotonic() - self._began
 
     async def first(self) -> None:
-        """Ask once, wait for a learner to answer, and let time begin.
+        """Request one decision, wait until a learner answers, and start the clock.
 
         Raises:
-            DecisionTimeout: none has within `START_SECONDS`.
+            DecisionTimeout: no learner answered within `START_SECONDS`.
         """
         await self._client.decide("first", "first", self._told(0, 0), timeout=START_SECONDS)
         self._began = time.monotonic()
 
     async def run(self) -> None:
-        """Live for ever; raises what the client raises."""
+        """Play visitors for ever; raise what the client raises."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self._at_once):
                 group.create_task(self._seat())
 
     async def pause(self) -> None:
-        """Let no visit begin until `resume`, and wait for those that have begun."""
+        """Start no visit until `resume`, and wait for the visits that have started."""
         self._open.clear()
         await self._empty.wait()
 
     def resume(self) -> None:
-        """Let visits begin again."""
+        """Start visits again."""
         self._open.set()
 
     async def _seat(self) -> None:
@@ -152,7 +152,7 @@ class Traffic:
                 self._empty.set()
 
     def _told(self, visitor: int, visit: int) -> Mapping[str, Any]:
-        """What the application tells of a visit: the features that the configuration declares."""
+        """The context that the application sends for a visit: the features that the configuration declares."""
         values = self._world.context(visitor, visit)
         assert isinstance(values, Mapping), "the shop has names"
         return {name: values[name] for name in self._names}

@@ -1,1 +1,1 @@
-"""The report of a run: its result as values, and a folder of files and pictures for people."""
+"""Makes the report of a run: its result as values, and a folder of files and pictures for readers."""

@@ -43,7 +43,7 @@ COUNT_CLASSES: Mapping[str, CountClass] = _classes()
 
 
 def require_classed(counts: Mapping[str, int]) -> None:
-    """Refuse a count that nobody has said of who may see it.
+    """Refuse a count without a privacy class, as it is not decided who may see it.
 
     Raises:
         BadResult: names those without a class.

@@ -34,17 +34,17 @@ def write_files(directory: Path | str, content: Mapping[str, bytes], owned: Sequ
 
 
 def json_bytes(document: Mapping[str, Any]) -> bytes:
-    """A document as a file."""
+    """A document as the bytes of a JSON file."""
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def figures_csv(columns: Iterable[str], rows: Iterable[Sequence[Any]], figures: Iterable[str]) -> bytes:
-    """Rows as a file, the last column of which says what the figures of a row are: one text for each row."""
+    """Rows as the bytes of a CSV file with a last column ``figures``, a text that says what each row's figures are."""
     return csv_bytes((*columns, "figures"), ((*row, text) for row, text in zip(rows, figures, strict=True)))
 
 
 def csv_bytes(columns: Iterable[str], rows: Iterable[Sequence[Any]]) -> bytes:
-    """Rows as a file."""
+    """Rows as the bytes of a CSV file."""
     target = io.StringIO()
     writer = csv.writer(target, lineterminator="\n")
     writer.writerow(columns)

@@ -1,7 +1,7 @@
 """The frame of every page: its subject, then figures, pictures, and their sources.
 
-A page is one file that asks for nothing from elsewhere. It suits light and dark, wide and narrow screens, and equal
-pages have equal bytes.
+A page is one file that loads nothing from elsewhere. It fits light and dark colour schemes, and wide and narrow
+screens. Equal pages have equal bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hushstream.replay.report.sheet import Drawing, svg
 _NOTHING_ELSE = "default-src 'none'; style-src 'unsafe-inline'"
 
 MOST_COLUMNS = 2
-"""A table of more becomes a list of cards on a narrow screen."""
+"""A table with more columns becomes a list of cards on a narrow screen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A figure of a table, and what stands small below it."""
+    """A figure of a table, with a note in small letters below it."""
 
     value: str
     note: str = ""
@@ -70,7 +70,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Names with what is to be said of each."""
+    """Names, with a fact about each."""
 
     kind: ClassVar[str] = "facts"
 
@@ -97,13 +97,13 @@ class Pictures:
 
     @property
     def shown(self) -> list[tuple[Drawing, Markup]]:
-        """Each with its elements."""
+        """Each drawing with its HTML elements."""
         return [(drawing, svg(drawing)) for drawing in self.drawings]
 
 
 @dataclass(frozen=True, slots=True)
 class Odds:
-    """What somebody may come to believe of a person, as label and share: `Guarantee.odds`."""
+    """Bars for what an observer may come to believe about a person, as label and share: `Guarantee.odds`."""
 
     kind: ClassVar[str] = "odds"
 
@@ -111,13 +111,13 @@ class Odds:
 
     @property
     def bars(self) -> list[tuple[str, str, str]]:
-        """Each as label, width and text."""
+        """Each bar as label, width and text."""
         return [(label, f"{100 * share:.1f}%", percent(share)) for label, share in self.shares]
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Lines for a machine, or set as one prints them, under a heading of their own."""
+    """Preformatted lines, such as code, under a heading of their own."""
 
     kind: ClassVar[str] = "code"
 
@@ -130,7 +130,7 @@ Block = Table | Words | Facts | Bullets | Pictures | Odds | Code
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a page, which its navigation leads to by ``anchor``."""
+    """A part of a page; the navigation links to its ``anchor``."""
 
     anchor: str
     title: str
@@ -142,16 +142,16 @@ class Page:
     """Everything that a page shows.
 
     Attributes:
-        kind: of page, above its title.
+        kind: the kind of page, shown above the title.
         title: what it is about.
-        answers: what was reached privately, and whether that pays: said first.
-        sentence: what is promised to one person; empty where a page is about several promises.
-        marks: warnings that stand before everything else, each with its meaning or "".
-        figure: the one figure that it is about; empty where there is none.
-        outcome: what that figure says, in sentences.
+        answers: the first sentences: the private result, and whether it pays.
+        sentence: the guarantee for one person; empty where a page shows several guarantees.
+        marks: warnings at the top of the page, each with its meaning or "".
+        figure: the main figure; empty where there is none.
+        outcome: the meaning of that figure, in sentences.
         tiles: further figures.
         sections: everything else.
-        provenance: where the figures come from, once, at the end.
+        provenance: where the figures come from, shown at the end.
         files: names of the files beside the page.
     """
 
@@ -175,7 +175,7 @@ class Page:
 
     @property
     def has_outcome(self) -> bool:
-        """Whether there is anything to say before the sections."""
+        """Whether anything is shown before the sections."""
         return bool(self.figure or self.outcome or self.tiles)
 
 
@@ -191,13 +191,13 @@ def page_title(title: str, kind: str) -> str:
 
 
 def framed(title: str, body: str, policy: str, own_style: str = "") -> str:
-    """A body in the frame of every page.
+    """Put a body into the frame that every page has.
 
     Args:
-        title: of the window.
-        body: elements, ours or escaped.
+        title: title of the browser's window.
+        body: HTML elements that we wrote, or that are escaped.
         policy: what the page may load and run (Content-Security-Policy).
-        own_style: rules for elements that this kind of page alone has.
+        own_style: CSS rules for elements that only this kind of page has.
     """
     css = _style_sheet() + Markup(own_style)
     return _template("frame.html.j2").render(title=title, body=Markup(body), policy=Markup(policy), css=css)
@@ -217,7 +217,7 @@ def _template(name: str) -> jinja2.Template:
 
 @cache
 def _style_sheet() -> Markup:
-    # The style sheet is ours, not data; escaped, its quotes would no longer be quotes.
+    # The style sheet is our own file and no data. Escaping would break its quotes.
     return Markup(css_variables() + _text("page.css"))
 
 

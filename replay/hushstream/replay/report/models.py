@@ -1,6 +1,6 @@
 """A released model as a page: its preferences by group, their certainty, and the effect of the noise.
 
-It is made of the plain values that `hushstream model show --json` prints, for whichever system gives them.
+It is made from the plain values that `hushstream model show --json` prints, for every system that has them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hushstream.replay.report.sheet import Drawing, Sheet
 
 _KIND = "Released model"
 _MOST = 24
-"""Rows of a picture: of more nobody reads the names."""
+"""Most rows of a picture; with more, their names are too small to read."""
 
 _SURE = 0.95
 _DEVIATIONS = 1.96
@@ -34,8 +34,8 @@ def model_page(found: Mapping[str, Any], deployment: str) -> str:
     """The page; equal models give equal bytes.
 
     Args:
-        found: a version, as `hushstream model show --json` has it.
-        deployment: its name.
+        found: a version of a model, as `hushstream model show --json` prints it.
+        deployment: name of the deployment.
     """
     slots = count_text(found["observations"], "slot", ",.0f")
     return html(

@@ -1,8 +1,8 @@
 """The colours of pages and pictures, each in a light and a dark form.
 
 Pictures are drawn in the light form. On a page every colour becomes a variable of the style sheet, so that one picture
-suits both schemes. Every colour of a line differs from its ground by at least 3 to 1 (WCAG 2.2, 1.4.11), every one of
-a text by at least 4.5 to 1 (1.4.3).
+suits both schemes. Every colour of a line has a contrast of at least 3 to 1 with its background (WCAG 2.2, 1.4.11),
+every colour of a text one of at least 4.5 to 1 (1.4.3).
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ _COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 
 
 def css_variables() -> str:
-    """The colours as variables of a style sheet, in both schemes."""
+    """The colours as CSS variables, in both schemes."""
     light, dark = (" ".join(f"--{name}: {forms[scheme]};" for name, forms in _FORMS.items()) for scheme in range(2))
     return f":root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
 
 
 def variable(colour: str) -> str:
-    """How a style names a colour of the palette.
+    """The CSS variable for a colour of the palette.
 
     Raises:
-        KeyError: it is none of them, so that it would have no dark form.
+        KeyError: the colour is not in the palette, so it has no dark form.
     """
     return f"var(--{_NAMES[colour]})"
 
 
 def themed(style: str) -> str:
-    """A style with every colour as a variable; see `variable`."""
+    """A style in which every colour is replaced by its variable; see `variable`."""
     return _COLOUR.sub(lambda found: variable(found[0]), style)

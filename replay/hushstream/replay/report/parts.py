@@ -1,4 +1,4 @@
-"""Parts of the pages of all systems: guarantee, checks, counts and speed."""
+"""Parts that the pages of all systems have: guarantee, checks, counts and speed."""
 
 from __future__ import annotations
 
@@ -31,37 +31,37 @@ _SHOWN = {"slot-public": "", "zone-private": "shown where a dataset is replayed"
 
 
 def with_meanings(marks: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Warnings with what they mean."""
+    """The warnings, each with its meaning."""
     return tuple((mark, MARK_MEANINGS.get(mark, "")) for mark in marks)
 
 
 def ratio_text(found: Comparison | None) -> str:
-    """The figure of a page that compares two; empty where they cannot be compared."""
+    """The ratio of a comparison as a page shows it; empty where there is no comparison."""
     return "" if found is None else f"{found.ratio:.2f}×"
 
 
 def interval_text(found: Comparison, digits: int = 2) -> str:
-    """The interval of a comparison, in words."""
+    """The interval of a comparison as text."""
     return f"95 % interval {found.low:.{digits}f} to {found.high:.{digits}f}"
 
 
 def guarantee_tile(privacy: StatedGuarantee) -> Tile:
-    """The larger price of one person in a whole life, and both with their deltas."""
+    """The tile with the larger of a person's two lifetime epsilons; its note gives both with their deltas."""
     life = privacy.values["lifetime"]["exchange"]["epsilon_micro"]
     return Tile("Guarantee", f"epsilon {epsilon_text(life)}", f"one person in a whole life: {privacy.lifetime_text}")
 
 
 def verify_tile(verify: Mapping[str, RoleCheck] | None) -> list[Tile]:
-    """What recomputing found; none where it was not asked for."""
+    """The tile with the finding of `verify`; none where it was not asked for."""
     return [Tile("Recomputed from the logs", overall_status(verify.values()), ", ".join(verify))] if verify else []
 
 
 def guarantee_section(privacy: StatedGuarantee) -> Section:
-    """The guarantee's own lines, sorted into sentences, facts and lists; no line is left out."""
+    """The section with all lines of the guarantee, sorted into sentences, facts and lists."""
     sentences: list[str] = []
     facts: list[tuple[str, str]] = []
     lists: dict[str, list[str]] = {}
-    # The first line stands at the head of the page.
+    # The top of the page shows the first line.
     for line in privacy.lines[1:]:
         name, separator, value = line.partition(": ")
         if not separator:
@@ -76,13 +76,13 @@ def guarantee_section(privacy: StatedGuarantee) -> Section:
 
 
 def odds_blocks(odds: Iterable[Expected]) -> list[Block]:
-    """The picture of a promise; none where nothing is promised."""
+    """The picture of a guarantee; none where there is no guarantee."""
     shares = tuple((f"{one.label}{one.chance}", one.share) for one in odds)
     return [Odds(shares)] if shares else []
 
 
 def verify_section(verify: Mapping[str, RoleCheck] | None) -> Section:
-    """What recomputing every published record found, by role."""
+    """The section with the findings of `verify`, by role."""
     blocks: list[Block] = [Words((verify_sentence(verify),))]
     if verify:
         rows = [
@@ -98,7 +98,7 @@ def verify_section(verify: Mapping[str, RoleCheck] | None) -> Section:
 
 
 def counts_section(counts: Mapping[str, int]) -> Section:
-    """Every count, and whether a report of data that is not public may show it."""
+    """The section with every count, and its privacy class."""
     ordered = sorted(counts.items(), key=lambda item: (COUNT_CLASSES[item[0]], item[0]))
     rows = tuple((Cell(_count_name(name), _SHOWN[COUNT_CLASSES[name]]), Cell(number(count))) for name, count in ordered)
     caption = (
@@ -115,7 +115,7 @@ def _count_name(name: str) -> str:
 
 
 def speed_section(measured: Mapping[str, float]) -> Section:
-    """How fast it was, the work of one decision apart from what it waited."""
+    """The section with the speed of a run; it shows the service time of a decision without its waiting time."""
     rows = [(measure_name(name), quantity(name, value)) for name, value in measured.items()]
     if measured.get("decisions") and "seconds" in measured:
         share = measured["seconds"] / measured["decisions"]
@@ -130,7 +130,7 @@ def speed_section(measured: Mapping[str, float]) -> Section:
 
 
 def closing(result: Ran) -> tuple[Section, ...]:
-    """What every page of a run ends with."""
+    """The parts at the end of every page of a run."""
     return (
         guarantee_section(result.privacy),
         verify_section(result.verify),

@@ -1,7 +1,7 @@
 """Compares the private result of a run with learning without others, in one form for all systems.
 
-A study says what it compares (`Payoff.what`, `Payoff.baseline`), gives a value of each for every user, node or record,
-and says what to do where it loses. The words, the interval and the verdict are made here.
+A study says what it compares (`Payoff.what`, `Payoff.baseline`), gives both values for every user, node or record, and
+says what to do where the private result loses. This module makes the sentences, the interval and the verdict.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Gap:
     """The difference of two means over the same rows, with its 95 % interval.
 
     Attributes:
-        value: of the first less the second.
-        low, high: the interval; None where a single group tells nothing of the spread.
+        value: the first mean minus the second.
+        low, high: the interval; None with a single group, as its spread cannot be estimated.
         groups: how many independent groups of rows there were.
     """
 
@@ -38,18 +38,22 @@ class Gap:
     groups: int
 
     def around(self, value: float) -> Gap:
-        """The same interval around another value: where this one is the linear part of what differs."""
+        """The same interval, moved to another value.
+
+        This serves a difference of which the gap is the linear part.
+        """
         if self.low is None or self.high is None:
             return replace(self, value=value)
         return replace(self, value=value, low=self.low + value - self.value, high=self.high + value - self.value)
 
 
 def paired_gap(ours: NDArray[np.float64], others: NDArray[np.float64], groups: NDArray[np.int64] | None = None) -> Gap:
-    """The mean of ``ours`` less that of ``others`` with a cluster-robust interval (Liang, Zeger 1986; Student's t).
+    """The mean of ``ours`` minus that of ``others`` with a cluster-robust interval (Liang, Zeger 1986).
 
     With d_i the difference of row i, m its mean over n rows and e_g = sum over group g of (d_i - m), the variance of m
-    is taken as G / (G - 1) * sum e_g^2 / n^2, and Student's t with G - 1 degrees of freedom. Rows of one group may
-    depend on one another in any way; groups (users, nodes) are the sample. What one run has learned is taken as given.
+    is estimated as G / (G - 1) * sum e_g^2 / n^2; the interval uses Student's t with G - 1 degrees of freedom. Rows of
+    one group may depend on one another in any way; groups (users, nodes) are the sample. The interval does not cover
+    the randomness of what a run has learned.
 
     Args:
         ours: (n,).
@@ -57,7 +61,7 @@ def paired_gap(ours: NDArray[np.float64], others: NDArray[np.float64], groups: N
         groups: (n,) whole numbers; None where each row is a group.
 
     Raises:
-        BadResult: no rows, or not as many of each.
+        BadResult: there are no rows, or ``ours`` and ``others`` have different lengths.
     """
     if not len(ours) or ours.shape != others.shape:
         raise BadResult(f"payoff: expected as many values of both, at least one, got {len(ours)} and {len(others)}")
@@ -75,18 +79,18 @@ def paired_gap(ours: NDArray[np.float64], others: NDArray[np.float64], groups: N
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payoff:
-    """What was reached privately, what is had otherwise, and how they differ.
+    """The private result, the result without the system, and their difference.
 
     Attributes:
-        what: was measured, in words, to stand before its value.
-        value: of the private policy.
-        baseline: whose figure it is held against, in words.
-        reference: theirs.
-        gap: ``value`` less ``reference``.
+        what: what was measured, in words; it is written before the value.
+        value: the value of the private policy.
+        baseline: the policy that it is compared with, in words.
+        reference: the value of that policy.
+        gap: ``value`` minus ``reference``.
         units: what the interval's groups are, in the plural.
         otherwise: what to do where it does not pay: a clause without a full stop.
         less_is_better: whether a smaller value is the better one.
-        digits: after the point.
+        digits: digits after the decimal point.
     """
 
     what: str
@@ -108,12 +112,12 @@ class Payoff:
 
     @property
     def method(self) -> str:
-        """How the interval was made, in words."""
+        """How the interval was computed, in words."""
         return f"paired over {self.gap.groups:,} {self.units}, Student's t"
 
     @property
     def sentence(self) -> str:
-        """Does it pay, in one or two sentences."""
+        """One or two sentences that say whether it pays."""
         gap, digits = self.gap, self.digits
         within = "no interval"
         if gap.low is not None and gap.high is not None:
@@ -148,5 +152,5 @@ class Payoff:
 
 
 def reached(what: str, privacy: StatedGuarantee) -> str:
-    """The first thing that is said of a run: what was reached, and at which price about a person."""
+    """The first sentence of a report: the result, and its guarantee for one person."""
     return f"{what}, {privacy.phrase}."

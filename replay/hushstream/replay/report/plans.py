@@ -12,10 +12,10 @@ from hushstream.replay.report.values import BadResult
 
 
 def plan_picture(plan: Plan, deployment: str) -> bytes:
-    """A plan as PNG bytes, with what it assumes below it; the same bytes for the same plan.
+    """A plan as PNG bytes, with its assumptions below; equal plans give equal bytes.
 
     Raises:
-        BadResult: it has no figures against time.
+        BadResult: the plan has no figures against time.
     """
     if not plan.points:
         raise BadResult(f"plan: expected a system with figures against time for a picture, got {plan.system}")
@@ -31,7 +31,7 @@ def plan_picture(plan: Plan, deployment: str) -> bytes:
 
 
 def _paid(plan: Plan) -> tuple[str, ...]:
-    """What a person has paid at the end, as a plan has it in words."""
+    """The guarantee of one person at the end of the plan, as text."""
     last = plan.as_json()["lives"][-1]
     if last["prices"] is None:
         return (f"No {plan.paid} of anybody is released within {count_text(last['days'], 'day')}.",)

@@ -1,4 +1,4 @@
-"""Parts of the text after a run of any system: facts by name, and warnings."""
+"""Parts of the text that a terminal shows after a run of any system: facts by name, and warnings."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from rich.text import Text
 
 
 def answers(lines: Iterable[str]) -> list[Text]:
-    """What was reached and whether it pays: the first lines of what is printed."""
+    """The first lines: the private result, and whether it pays."""
     return [Text(line, style="bold") for line in lines]
 
 
 def facts_grid(facts: Iterable[tuple[str, str | Text]]) -> Table:
-    """Facts by name, a line each; long ones go on below themselves."""
+    """Facts by name, a line each; long facts are wrapped."""
     grid = Table.grid(padding=(0, 1))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
@@ -25,5 +25,5 @@ def facts_grid(facts: Iterable[tuple[str, str | Text]]) -> Table:
 
 
 def warnings(marks: Iterable[str]) -> list[Panel]:
-    """What must not be passed over, in frames."""
+    """The warnings, each in a frame."""
     return [Panel(Text(mark, style="bold"), border_style="yellow") for mark in marks]

@@ -1,8 +1,8 @@
 """The report of a replayed run, in one form for every system: document, table, view, page and folder.
 
-A system says what came of its runs (`Replayed`) and which parts are shown of it (`Shown`); everything that is written
-or printed is made of these parts here. What is shown are exact figures on content: they exist for public data only
-(PRIVACY.md, rule 11), or under a mark.
+A system gives the result of its run (`Replayed`) and the parts to show of it (`Shown`). This module makes all files and
+printed text from these parts. They show exact figures on content: these exist for public data only (PRIVACY.md, rule
+11), or carry a warning.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ _TENTHS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed(ABC):
-    """What came of a run of any system.
+    """The result of a run of any system.
 
     Attributes:
-        dataset: the world, with its variant.
+        dataset: name of the world, with its variant.
         runner: "direct" or "stream".
-        seed: of world, noise and keys.
-        deployment: its name.
+        seed: seed of world, noise and keys.
+        deployment: name of the deployment.
         config_digest: 32 hexadecimal digits.
         privacy: the guarantee.
         counts: events by outcome and records by topic, each with a class.
         throughput: seconds, answers a second, latencies, memory by process.
         verify: what recomputing found, by role; None when it was not asked for.
         environment: versions and cores.
-        comparison: the figure of the run over that of what it is held against, with its interval; None where these
-            cannot be compared.
-        payoff: against whoever does without the system.
+        comparison: the ratio of the run's figure to its baseline's, with its interval; None where there is no such
+            ratio.
+        payoff: the comparison with doing without the system.
     """
 
     dataset: str
@@ -72,22 +72,22 @@ class Replayed(ABC):
     @property
     @abstractmethod
     def title(self) -> str:
-        """What was run, in a line."""
+        """One line that says what was run."""
 
     @property
     @abstractmethod
     def reached(self) -> str:
-        """What was reached, in words that a price may follow."""
+        """The result in words, without its guarantee."""
 
     @property
     def answers(self) -> tuple[str, ...]:
-        """What was reached privately, and whether it pays: the first lines of whatever shows this result."""
+        """The first lines of every report: the private result, and whether it pays."""
         first = reached(self.reached, self.privacy)
         return (first,) if self.payoff is None else (first, self.payoff.sentence)
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """What every output of the run says of itself."""
+        """The warnings that every output of the run carries."""
         return self.privacy.marks
 
 
@@ -96,11 +96,11 @@ ResultT = TypeVar("ResultT", bound=Replayed)
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Figures by column: for the terminal, or for a file.
+    """A table of figures by column, for the terminal or for a file.
 
     Attributes:
-        names: of the columns; the first names the rows.
-        rows: as many values each.
+        names: names of the columns; the first column names the rows.
+        rows: rows with one value for each column.
         file: the file's name; "" where there is none.
     """
 
@@ -111,25 +111,25 @@ class Columns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown(Generic[ResultT]):
-    """The parts that are shown of a run.
+    """The parts of a run's result that are shown.
 
     Attributes:
-        result: all that came of it.
-        system: its name.
-        settings: of the run, in its document.
-        figures: what was found, in its document.
-        compared: what stands on the terminal.
-        facts: lines below that, by name: between the guarantee and the configuration.
-        headline: the one figure that it is about; None where there is none.
-        rows: of a data frame.
+        result: the whole result.
+        system: name of the system.
+        settings: settings of the run, for ``results.json``.
+        figures: figures of the run, for ``results.json``.
+        compared: the table on the terminal.
+        facts: lines below that table, by name, between the guarantee and the configuration.
+        headline: the main figure; None where there is none.
+        rows: rows of the data frame.
         view_facts: lines of the view between the guarantee and what was verified.
-        drawing: its picture.
+        drawing: the picture.
         picture_marks: warnings below the picture in its file.
-        curve: the figures of a file.
-        figure: the one figure of the page; "" where there is none.
-        outcome: what that figure says, in sentences.
-        first_tiles, further_tiles: figures before and after the guarantee.
-        sections: of the page, before those that every page has.
+        curve: the table of the CSV file.
+        figure: the main figure of the page; "" where there is none.
+        outcome: the meaning of that figure, in sentences.
+        first_tiles, further_tiles: figures of the page before and after the guarantee.
+        sections: sections of the page before those that every page has.
     """
 
     result: ResultT
@@ -152,7 +152,7 @@ class Shown(Generic[ResultT]):
 
 
 def forms(present: Callable[[Any], Shown[Any]]) -> dict[str, Any]:
-    """The forms of a report, as a `Study` has them, of results that ``present`` shows."""
+    """The forms of a report for the fields of a `Study`; ``present`` makes the parts of a result."""
 
     def of(form: Callable[..., Any]) -> Callable[..., Any]:
         return lambda result, *more: form(present(result), *more)
@@ -186,7 +186,7 @@ def document(shown: Shown[Any]) -> dict[str, Any]:
 
 
 def table(shown: Shown[Any]) -> RenderableType:
-    """What stands on the terminal at the end of a run."""
+    """What a terminal shows at the end of a run."""
     result, compared = shown.result, shown.compared
     found = Table(title=Text(result.title), box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
     for place, name in enumerate(compared.names):
@@ -205,7 +205,7 @@ def table(shown: Shown[Any]) -> RenderableType:
 
 
 def view(shown: Shown[Any]) -> View:
-    """What is shown in a few lines, as a data frame and as a picture."""
+    """A few lines, a data frame and a picture."""
     result = shown.result
     return View(
         title=result.title,
@@ -266,21 +266,21 @@ def _picture(shown: Shown[Any]) -> bytes:
     return png(shown.drawing, [*provenance_lines(result), *shown.picture_marks])
 
 
-# Parts that several systems show.
+# Parts that several systems use.
 
 
 def ratio(what: str, found: Comparison | None) -> Headline | None:
-    """The headline of a comparison; None where there is none."""
+    """The headline of a comparison; None without a comparison."""
     return None if found is None else Headline(what, found.ratio, found.low, found.high)
 
 
 def speed(result: Replayed, what: str) -> tuple[str, str]:
-    """How many answers a second, as a line of the table."""
+    """The answers per second as a line of text."""
     return "speed", f"{result.throughput['decisions_per_second']:,.0f} {what}/s"
 
 
 def figures_table(caption: str, columns: tuple[str, ...], rows: Iterable[Iterable[str]]) -> frame.Table:
-    """A table of a page, from texts."""
+    """Make a table of a page from texts."""
     return frame.Table(caption, columns, tuple(tuple(map(frame.Cell, row)) for row in rows))
 
 
@@ -290,17 +290,17 @@ def picture_section(title: str, drawing: Drawing, *more: frame.Block) -> frame.S
 
 
 def beginning_and_end(rows: Sequence[Any]) -> tuple[Any, Any, Any] | None:
-    """Of a curve the rows at the end of its first tenth, before its last tenth, and its last; None of a short one."""
+    """The rows at the end of a curve's first tenth, before its last tenth, and at its end; None for a short curve."""
     if len(rows) < _TENTHS:
         return None
     return rows[len(rows) // 10], rows[-1 - len(rows) // 10], rows[-1]
 
 
 def require_rising(what: str, counted: str, places: Sequence[int]) -> None:
-    """Refuse a curve that no run gives.
+    """Refuse a curve that is empty or does not rise, as no run gives one.
 
     Raises:
-        BadResult: it has no rows, or does not rise.
+        BadResult: the curve has no rows, or does not rise.
     """
     if not places or any(later <= earlier for earlier, later in pairwise(places)):
         raise BadResult(f"{what}: expected a curve that rises in {counted}, got {len(places)} rows that do not")

@@ -19,7 +19,7 @@ class RoleCheck:
 
     Attributes:
         equal: records with the same bytes.
-        ties: records that differ in a decision only, by a float tie within the stated margin.
+        ties: records that differ in a decision only, between scores that are equal within the stated margin.
         changed: records that differ.
         uncheckable: records whose inputs retention has deleted.
     """
@@ -35,7 +35,7 @@ class RoleCheck:
             whole(f"verify.{name}", getattr(self, name))
 
     def __add__(self, other: RoleCheck) -> RoleCheck:
-        """The records of both."""
+        """Add the counts of two checks."""
         return RoleCheck(
             self.equal + other.equal,
             self.ties + other.ties,
@@ -45,7 +45,7 @@ class RoleCheck:
 
     @property
     def status(self) -> Literal["equal", "float tie", "changed", "uncheckable"]:
-        """The worst of what was found."""
+        """The worst finding."""
         if self.changed:
             return "changed"
         if self.uncheckable or not self.equal + self.ties:
@@ -54,7 +54,7 @@ class RoleCheck:
 
 
 def verify_json(verify: Mapping[str, RoleCheck] | None) -> dict[str, Any] | None:
-    """What `verify` found, by role, the worst of it first, for ``results.json``; None where it was not asked."""
+    """The findings of `verify` for ``results.json``, the worst status first; None where `verify` did not run."""
     return None if verify is None else {role: {"status": one.status, **asdict(one)} for role, one in verify.items()}
 
 
@@ -71,7 +71,7 @@ class StatedGuarantee:
     lines: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Refuse values that miss what every report names."""
+        """Refuse values without a key that every report needs."""
         needed = ("epsilon_micro", "delta_units", "replace_one", "relation", "unit", "lifetime", "deployment")
         verdicts = ("reproducible", "private_as_stated", "public_participation")
         missing = [name for name in (*needed, *verdicts) if name not in self.values]
@@ -80,13 +80,13 @@ class StatedGuarantee:
 
     @classmethod
     def of(cls, guarantee: Guarantee) -> StatedGuarantee:
-        """What a report shows of ``guarantee``."""
+        """Make the shown form of ``guarantee``."""
         lines = (guarantee.sentence(), *guarantee.marks, *fact_lines(Promises(guarantee)))
         return cls({**guarantee.as_json(), "odds": [list(one) for one in guarantee.odds()]}, lines)
 
     @property
     def sentence(self) -> str:
-        """What it comes to for one person."""
+        """The guarantee for one person, as a sentence."""
         return self.lines[0]
 
     @property
@@ -96,7 +96,7 @@ class StatedGuarantee:
 
     @property
     def phrase(self) -> str:
-        """What it comes to for one person, in a few words, to stand behind a figure of a result."""
+        """The guarantee for one person in a few words, to follow a figure of a result."""
         return str(self.values["phrase"])
 
     @property
@@ -111,24 +111,24 @@ class StatedGuarantee:
 
     @property
     def lifetime_text(self) -> str:
-        """What all units of one person cost together: both questions, the larger price first."""
+        """The price of all units of one person, for both relations, the larger price first."""
         lifetime = self.values["lifetime"]
         return self._both(lifetime["exchange"], lifetime)
 
     @property
     def relation_name(self) -> str:
-        """The relation's short name, for captions; the full sentence stands in the text."""
+        """The short name of the neighbour relation, for captions; the text gives the full sentence."""
         return str(self.values["relation"]).partition(":")[0]
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """The warnings that stand wherever a result under this guarantee is shown."""
+        """The warnings that every output of a result under this guarantee carries."""
         marks = () if self.values["private_as_stated"] else (NOT_PRIVATE,)
         return (*marks, REPRODUCIBLE) if self.values["reproducible"] else marks
 
     @property
     def summary(self) -> str:
-        """One phrase for captions and tables; names the lifetime wherever it costs more than one unit."""
+        """One phrase for captions and tables; it names the lifetime price where this is higher than one unit's."""
         one = self._both(self.values["replace_one"], self.values)
         unit = f"{one}, {self.relation_name}, for {self.values['unit']}"
         lifetime = self.values["lifetime"]

@@ -1,8 +1,8 @@
 """The sheet of a picture: panels side by side as far as the width allows, with one common legend above.
 
-The same drawing is made in two widths, so that its text has one size on a wide and on a narrow screen, and is
-written as SVG whose colours are variables of the page's style sheet, or as a PNG file with its provenance below. No
-global state is used, and equal figures give equal bytes.
+A drawing is made in two widths, so that its text has the same size on a wide and on a narrow screen. It is written as
+SVG with colours that are CSS variables of the page, or as a PNG file with its provenance below. It uses no global
+state, and equal figures give equal bytes.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from hushstream.replay.report.palette import AMBER, BLUE, FAINT, GREEN, GREY, GRID, GROUND, INK, PURPLE, RED, themed
 
 WIDE, NARROW = 880, 330
-"""Widths in CSS pixels: of a page's column, and of a telephone's."""
+"""Widths in CSS pixels: of a page's column, and of a telephone's screen."""
 
 _PIXELS_PER_INCH = 96
 _PNG_SCALE = 1.5
 _TEXT = 13
 _SMALL = 11
 _LETTER = 0.62
-"""The width of a letter over its height, of the widest font that a page may be shown in."""
+"""The width of a letter divided by its height, in the widest font that a page may use."""
 
 _NUMBER = re.compile(r"-?\d+\.\d{3,}")
 _LEGEND_ROW, _HANDLE = 19, 52
@@ -61,7 +61,7 @@ _STYLE: dict[Any, Any] = {
     "legend.fontsize": _TEXT * 0.75,
     "figure.constrained_layout.w_pad": 0.06,
     "figure.constrained_layout.h_pad": 0.06,
-    # Names come from configurations and data: a dollar sign is a dollar sign.
+    # Names come from configurations and data, so a dollar sign must not start mathematical notation.
     "text.parse_math": False,
     "svg.fonttype": "none",
     "svg.hashsalt": "hushstream",
@@ -69,17 +69,17 @@ _STYLE: dict[Any, Any] = {
     **dict.fromkeys(("axes.edgecolor", "xtick.color", "ytick.color"), GREY),
     **dict.fromkeys(("figure.facecolor", "axes.facecolor", "savefig.facecolor"), GROUND),
     "grid.color": GRID,
-    # What a drawing gives no colour: arrows, edges, and lines in turn.
+    # Colours where a drawing sets none: of arrows, of edges, and of lines in turn.
     "patch.edgecolor": INK,
     "axes.prop_cycle": cycler(color=(BLUE, RED, GREEN, PURPLE, AMBER)),
 }
 
 
 class Sheet:
-    """What a picture is drawn on; it grows downwards by what is put on it."""
+    """The surface of a picture; each new panel makes it longer."""
 
     def __init__(self, width: int) -> None:
-        """Empty, so many CSS pixels wide."""
+        """Make an empty sheet, ``width`` CSS pixels wide."""
         self.width = width
         self.figure = Figure(figsize=(width / _PIXELS_PER_INCH, 1.0))
         self._height = 0
@@ -96,7 +96,7 @@ class Sheet:
         least: int = 250,
         sharey: bool = False,
     ) -> list[Axes]:
-        """So many panels, each ``height`` pixels high, at most ``columns`` side by side and ``least`` pixels wide."""
+        """Add ``count`` panels of this height, at most ``columns`` in a row, each at least ``least`` pixels wide."""
         across = max(1, min(count, columns, self.width // least))
         rows = -(-count // across)
         grid = self.figure.subplots(rows, across, squeeze=False, sharey=sharey).ravel()
@@ -107,7 +107,7 @@ class Sheet:
         return list(grid[:count])
 
     def named_rows(self, *panels: Sequence[str]) -> list[Axes]:
-        """A panel for each list of names, with a row for each name from the top, as high as the names need."""
+        """Add a panel for each list of names, with one row per name from the top, as high as the names need."""
         made = self.panels(len(panels), height=0, columns=2, least=NARROW)
         wrapped = [[self.name(name) for name in names] for names in panels]
         lines = max((name.count("\n") + 1 for names in wrapped for name in names), default=1)
@@ -121,24 +121,24 @@ class Sheet:
         return made
 
     def label_left(self, panels: Sequence[Axes], text: str) -> None:
-        """Name the vertical axis once a row."""
+        """Label the vertical axis of the first panel in each row."""
         for axes in panels:
             place = axes.get_subplotspec()
             if place is None or place.is_first_col():
                 axes.set_ylabel(text)
 
     def legend(self, *panels: Axes) -> None:
-        """Name every line of these panels once, above all panels."""
+        """Put one legend above all panels, with every line of these panels once."""
         for axes in panels:
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
                 self._legend.setdefault(label, handle)
 
     def name(self, text: str) -> str:
-        """A name at the left edge of a panel, in as many lines as it takes to leave most of the width to the panel."""
+        """Break a name at the left edge of a panel into lines, so that most of the width is left for the panel."""
         return textwrap.fill(text, max(12, int(0.36 * self._panel_width / (_TEXT * _LETTER))))
 
     def finish(self, title: str = "", footer: Sequence[str] = ()) -> None:
-        """Set title, legend and footer around the panels."""
+        """Add title, legend and footer around the panels."""
         labels, columns = self._legend_plan()
         rows = -(-len(labels) // columns) + sum(label.count("\n") for label in labels) if labels else 0
         above = (_TITLE_ROW if title else 0) + rows * _LEGEND_ROW + (_MARGIN if rows else 0)
@@ -161,7 +161,7 @@ class Sheet:
             )  # fmt: skip
 
     def _legend_plan(self) -> tuple[list[str], int]:
-        """The names, broken where one is wider than the sheet, and how many of them stand side by side."""
+        """The names of the legend, broken where one is wider than the sheet, and how many fit side by side."""
         letters = min(_MOST_LETTERS, int((self.width - _HANDLE) / (_TEXT * _LETTER)))
         labels = [textwrap.fill(label, letters) for label in self._legend]
         longest = max((len(line) for label in labels for line in label.split("\n")), default=0)
@@ -177,12 +177,12 @@ class Sheet:
             borderpad=0.2,
             borderaxespad=0.0,
             labelspacing=0.35,
-            # Long enough to tell dashes from a line behind its marker.
+            # Long enough to see dashes beside the marker.
             handlelength=3.2,
             columnspacing=1.2,
             ncols=columns,
         )
-        # Its place is reserved already; the panels' layout is not to make room for it again.
+        # Its place is reserved already, so the layout of the panels must not make room for it again.
         placed.set_in_layout(False)
 
     def _wrap_labels(self) -> None:
@@ -198,10 +198,10 @@ class Drawing:
     """One picture.
 
     Attributes:
-        name: of its file, without ending; letters, digits and hyphens.
+        name: name of its file without the extension; letters, digits and hyphens.
         title: what it shows.
         caption: how to read it.
-        alternative: the same in words, with the figures, for those who do not see it.
+        alternative: the text alternative, with the figures.
         draw: draws it.
     """
 
@@ -213,7 +213,7 @@ class Drawing:
 
 
 def png(drawing: Drawing, provenance: Sequence[str]) -> bytes:
-    """A drawing as a file of its own, with a line of provenance for each fact below it, as PNG bytes."""
+    """A drawing as the bytes of a PNG file, with one line per fact of its provenance below."""
     letters = int(WIDE / (_SMALL * 0.56))
     lines = [line for fact in provenance for line in textwrap.wrap(fact, letters, subsequent_indent="   ")]
     with matplotlib.rc_context():
@@ -226,12 +226,12 @@ def png(drawing: Drawing, provenance: Sequence[str]) -> bytes:
 
 
 def svg(drawing: Drawing) -> Markup:
-    """A drawing in both widths as elements of a page, of which the style sheet shows one."""
+    """A drawing as HTML elements in both widths; the style sheet of the page shows one of them."""
     return Markup("\n").join(_element(drawing, width, form) for width, form in ((WIDE, "wide"), (NARROW, "narrow")))
 
 
 def _drawn(drawing: Drawing, width: int, title: str = "", footer: Sequence[str] = ()) -> Figure:
-    # A matplotlibrc of the user's must not change a picture.
+    # A matplotlibrc of the user must not change a picture.
     matplotlib.rcdefaults()
     matplotlib.rcParams.update(_STYLE)
     sheet = Sheet(width)
@@ -263,7 +263,7 @@ def _element(drawing: Drawing, width: int, form: str) -> Markup:
 
 
 def _inlined(source: ElementTree.Element, prefix: str) -> ElementTree.Element:
-    """An element of a file of SVG as one of a page: names that no other picture has, and colours as variables."""
+    """Make an element of an SVG file fit into a page: prefix its ids, and replace its colours by variables."""
     tag = _local(source.tag)
     given = {_local(name): value for name, value in source.attrib.items() if tag != "g" or name != "id"}
     for name, value in given.items():
@@ -276,11 +276,11 @@ def _inlined(source: ElementTree.Element, prefix: str) -> ElementTree.Element:
         elif name == "clip-path":
             given[name] = value.replace("url(#", f"url(#{prefix}")
         else:
-            # A hundredth of a point is enough for any screen.
+            # Rounded to hundredths of a point, which no screen can show more finely.
             given[name] = _NUMBER.sub(lambda found: f"{float(found[0]):.2f}", " ".join(value.split()))
     element = ElementTree.Element(tag, given)
     element.text = source.text if tag == "text" else None
-    # A style of all elements would be one of the whole page; page.css has it for pictures.
+    # Dropped, as a style element would apply to the whole page; page.css holds these rules for pictures.
     element.extend([_inlined(one, prefix) for one in source if _local(one.tag) != "style"])
     return element
 

@@ -1,4 +1,4 @@
-"""A deployment's statement as one page of HTML that asks for nothing from elsewhere."""
+"""Makes a deployment's statement as one page of HTML that loads nothing from elsewhere."""
 
 from __future__ import annotations
 

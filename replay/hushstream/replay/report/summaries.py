@@ -1,4 +1,4 @@
-"""The comparison of two means, with its 95 % interval."""
+"""Compares two means by their ratio, with a 95 % interval."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NORMAL_975 = 1.959963984540054
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How many times the mean of one condition is that of another, with a 95 % interval."""
+    """The ratio of one condition's mean to another's, with a 95 % interval."""
 
     ratio: float
     low: float
@@ -25,13 +25,14 @@ class Comparison:
 
 
 def paired(above: NDArray[np.float64], below: NDArray[np.float64]) -> Comparison | None:
-    """The ratio of two means over the same units, with the interval of a ratio (delta method); None if below's is 0.
+    """The ratio of two means over the same units, with a delta-method interval; None if the mean of ``below`` is 0.
 
-    The units (users, visits, records) are the sample: what one run has learned is taken as given.
+    The units (users, visits, records) are the sample. The interval does not cover the randomness of what a run has
+    learned.
 
     Args:
-        above: (n,), a value of each unit.
-        below: (n,), the same units' other values, at least 0.
+        above: (n,), a value of each unit, the numerator.
+        below: (n,), the other value of the same units, at least 0, the denominator.
     """
     total = float(below.sum())
     if total <= 0 or len(below) < 2:

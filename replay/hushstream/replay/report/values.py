@@ -1,4 +1,4 @@
-"""Checks of a result and its folder: each error names the field, the expected and the given value."""
+"""Checks the fields of a result; each error names the field, the expected value and the given one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ReportNotWritten(HushstreamError):
 
 
 def require(condition: bool, name: str, expected: str, got: object) -> None:
-    """Refuse a field that does not hold what it should.
+    """Refuse the value of a field unless ``condition`` holds.
 
     Raises:
         BadResult: unless ``condition`` holds.
@@ -24,10 +24,10 @@ def require(condition: bool, name: str, expected: str, got: object) -> None:
 
 
 def whole(name: str, value: object, low: int | None = 0) -> None:
-    """Refuse what is not a whole number from ``low`` on; None stands for no bound.
+    """Refuse a value that is no whole number from ``low`` on; None means no bound.
 
     Raises:
-        BadResult: it is another value.
+        BadResult: the value is something else.
     """
     ok = isinstance(value, int) and not isinstance(value, bool) and (low is None or value >= low)
     require(ok, name, "a whole number" if low is None else f"a whole number >= {low}", value)

@@ -33,18 +33,18 @@ _UNITS = {"seconds": "s", "bytes": "B"}
 
 _MEASURES = {
     **THROUGHPUT_NAMES,
-    # A replay asks for very many users at once, as fast as answers come: most of the time they wait for one another.
+    # A replay sends requests of very many users at once, so a request mostly waits for others.
     "decision_seconds_p50": "Asked to answered in the replay's queue, half within",
     "decision_seconds_p99": "Asked to answered in the replay's queue, 99 % within",
 }
 
 
 EXACT = "exact figures of the dataset that is replayed, without noise"
-"""What rewards, errors and exact sums are: every table, CSV file and picture that holds some says so (PRIVACY.md)."""
+"""The label that every table, CSV file and picture with rewards, errors or exact sums carries (PRIVACY.md)."""
 
 
 class Ran(Protocol):
-    """What the results of all systems have."""
+    """The fields that the results of all systems have."""
 
     @property
     def runner(self) -> str: ...
@@ -67,20 +67,20 @@ class Ran(Protocol):
 
 
 def number(value: float) -> str:
-    """Four significant digits below 1,000, whole numbers with separators from there."""
+    """A number with four significant digits below 1,000, from there a whole number with separators."""
     if isinstance(value, int) or abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.4g}"
 
 
 def unit(name: str) -> str:
-    """The unit that a key such as ``decision_seconds_p99`` names; empty for a rate or a count."""
+    """The unit in a key such as ``decision_seconds_p99``; empty for a rate or a count."""
     words = name.split("_")
     return "" if "per" in words else next((_UNITS[word] for word in words if word in _UNITS), "")
 
 
 def quantity(name: str, value: float) -> str:
-    """A number with the unit that its name says; bytes as megabytes."""
+    """A number with the unit in its key; bytes are shown as megabytes."""
     sign = unit(name)
     if sign == "B":
         return f"{number(value / 1e6)} MB"
@@ -110,11 +110,11 @@ def deployment_text(result: Ran) -> str:
 
 
 def provenance(result: Ran, figures: str = EXACT) -> tuple[tuple[str, str], ...]:
-    """Where figures come from: at the end of a page, and below every picture that is a file of its own.
+    """The facts that say where figures come from, for the end of a page and the foot of every picture file.
 
     Args:
-        result: whose they are.
-        figures: what they are.
+        result: the result with the figures.
+        figures: the label of the figures.
     """
     guarantee = "; ".join((result.privacy.summary, *result.privacy.marks))
     made_with = ", ".join(f"{name} {value}" for name, value in result.environment.items())
@@ -129,7 +129,7 @@ def provenance(result: Ran, figures: str = EXACT) -> tuple[tuple[str, str], ...]
 
 
 def verify_sentence(verify: Mapping[str, RoleCheck] | None) -> str:
-    """What `verify` found over all roles."""
+    """A sentence with the worst finding of `verify` over all roles."""
     if not verify:
         return "Verify did not run."
     worst = overall_status(verify.values())
@@ -137,7 +137,7 @@ def verify_sentence(verify: Mapping[str, RoleCheck] | None) -> str:
 
 
 def verify_text(verify: Mapping[str, RoleCheck] | None) -> str:
-    """How many records `verify` found equal and otherwise, in a line."""
+    """A line that says how many records `verify` found equal, tied and changed."""
     if verify is None:
         return "not asked for"
     found = verify.values()

@@ -1,1 +1,1 @@
-"""Ways to run the same machines and the same client: in this process, or as workers on a broker."""
+"""Runs the same machines and the same client in this process, or as workers on a broker."""

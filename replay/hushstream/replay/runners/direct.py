@@ -1,7 +1,7 @@
 """The direct runner: the machines of every role in one process, over a log in memory.
 
-It keeps the order of the protocol (journal, then release) and moves bytes, nothing else: what a worker on
-a broker publishes from the same log, this publishes too.
+It keeps the order of the protocol (first the journal, then the release) and moves bytes, nothing else. From the same
+log it publishes what a worker on a broker publishes.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class DirectDriver:
     """Drives machines over a memory log until nothing is left to fold."""
 
     def __init__(self, log: MemoryLog, machines: Sequence[Machine], nonce: bytes) -> None:
-        """Start every machine: on the journal that the log holds, or on a new one around 32 bytes of ``nonce``.
+        """Start every machine on the journal in the log, or on a new journal whose nonce is the 32 bytes ``nonce``.
 
         Raises:
-            HushstreamError: a journal in the log belongs to something else, or does not follow from its
+            HushstreamError: a journal in the log belongs to another deployment or role, or does not follow from its
                 inputs.
         """
         self._log = log
@@ -33,7 +33,7 @@ class DirectDriver:
             self._start(machine, nonce)
 
     def pump(self) -> None:
-        """Fold until every machine has read all there is and waits."""
+        """Fold until every machine has read all its inputs."""
         while any(self._advance(machine) for machine in self._machines):
             pass
 
@@ -47,7 +47,7 @@ class DirectDriver:
             self._replay(machine, record.value)
 
     def _replay(self, machine: Machine, value: bytes) -> None:
-        """Follow one journal record; what is off the chain (a worker that had lost its partition) is passed over."""
+        """Replay one journal record; skip one off the chain, which a worker wrote after it had lost its partition."""
         try:
             ranges = machine.recovery_ranges(value)
             machine.replay(value, [self._log.slice(r.topic, r.partition, r.low, r.high) for r in ranges])
@@ -68,7 +68,10 @@ class DirectDriver:
         return True
 
     def _wait_no_more(self, machine: Machine) -> bool:
-        """A log in memory ends where it ends: whether what a record waits for is not in it, so that it need not."""
+        """Tell a machine where its inputs end, so that it stops waiting for records that will never come.
+
+        Nobody else writes into a log in memory. Returns whether the machine can go on.
+        """
         waits = waiting(machine)
         if waits is None or (awaited := waits.awaited) is None:
             return False
@@ -85,7 +88,7 @@ class DirectDriver:
 
 
 class DirectEventLog:
-    """The client's log over a direct driver: appends are at once, folding waits until every caller waits."""
+    """The client's log over a direct driver: it appends at once, and folds when every caller waits."""
 
     def __init__(
         self, log: MemoryLog, driver: DirectDriver, partitions: int, answers: str | None = DECISIONS.answers
@@ -94,9 +97,10 @@ class DirectEventLog:
 
         Args:
             log: the log.
-            driver: of the machines over it.
-            partitions: how many there are of what applications ask.
-            answers: where they see what became of it (`hushstream.engine.declare.conversation`).
+            driver: drives the machines over that log.
+            partitions: the number of partitions of the topic with applications' requests.
+            answers: the topic with the answers to applications (`hushstream.engine.declare.conversation`); None without
+                one.
         """
         self._log = log
         self._driver = driver
@@ -110,7 +114,7 @@ class DirectEventLog:
         self._deliver = on_answers
 
     async def append(self, topic: str, partition: int, value: bytes) -> int:
-        """See `EventLog.append`; a machine's fault is raised to every caller whose record was to be folded."""
+        """See `EventLog.append`; an error of a machine is raised in every caller whose record was to be folded."""
         offset = self._log.append(topic, partition, value)
         if self._pumped is None:
             loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""Many runs, in as many processes as there are processors."""
+"""Plays many runs, in as many processes as there are processors."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def play_all(
     """Play every task once; the results do not depend on the number of processes.
 
     Args:
-        play: of a module, so that another process finds it.
-        tasks: hashable; equal ones are played once.
-        what: told to ``progress``.
-        progress: told (runs done, in all, what).
-        processes: at most; None for one a processor.
+        play: a function at the top level of a module, so that another process can import it.
+        tasks: hashable tasks; equal ones are played once.
+        what: what is being done, for ``progress``.
+        progress: called with (runs done, runs in all, what).
+        processes: the largest number of processes; None for one per processor.
     """
     wanted = list(dict.fromkeys(tasks))
     count = min(len(wanted), processes or os.cpu_count() or 1)

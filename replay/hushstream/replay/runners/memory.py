@@ -1,4 +1,4 @@
-"""A log in memory: what a broker keeps, without the broker."""
+"""A log in memory, in place of a broker's."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class MemoryLog:
         return len(records) - 1
 
     def load(self, topic: str, partition: int, records: list[InputRecord]) -> None:
-        """Put a whole partition, as it was exported; its offsets must count from 0 without a hole.
+        """Load a whole partition that was exported; its offsets must count from 0 without a gap.
 
-        Counted log time goes on after the latest one put.
+        Where log time is counted, it continues after the latest time loaded.
         """
         self._partitions[topic, partition] = list(records)
         self._appended = max(self._appended + len(records), max((r.timestamp_ms for r in records), default=0))
@@ -43,5 +43,5 @@ class MemoryLog:
         return InputSlice(topic, partition, low, top, records[low:top])
 
     def partitions(self) -> Iterator[tuple[TopicPartition, list[InputRecord]]]:
-        """Every partition that holds something."""
+        """Every partition that holds a record."""
         return iter(self._partitions.items())

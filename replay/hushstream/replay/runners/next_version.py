@@ -1,4 +1,4 @@
-"""Waits until learners answer by the model of a phase, so that decisions do not depend on a race."""
+"""Waits until learners use the model of a phase, so that decisions do not depend on when they adopt it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _POLL_SECONDS = (0.005, 0.01, 0.02, 0.05)
 async def await_version(
     client: Client, users: dict[int, str], context: NDArray[np.float32], phase: int, answer_seconds: float
 ) -> None:
-    """Ask as a user of each partition, without ever showing the answer, until it comes from the new model.
+    """Request decisions as a user of each partition, and show none of them, until one comes from the new model.
 
     Args:
         client: of the deployment.
         users: a user's name for each partition.
-        context: what they ask with.
-        phase: the version that the model of the phase is above.
+        context: the context of these requests.
+        phase: the model of the phase has a higher version than this.
         answer_seconds: how long one answer may take.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Playing against a deployment that runs for as long as the play lasts, whichever runner it is on."""
+"""Starts a deployment on either runner, plays against it, and stops it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hushstream.agents.worker.deployment import KEYS, KeySource
 from hushstream.agents.worker.roles import all_machines
 from hushstream.client.logs.event_log import EventLog
 from hushstream.engine.declare.conversation import conversation_of
-from hushstream.engine.declare.declaration import System, asked_partitions
+from hushstream.engine.declare.declaration import System, request_partitions
 from hushstream.ops.log_copy import LogCopy
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
@@ -26,7 +26,7 @@ from hushstream.schemas.errors import HushstreamError
 
 
 class DirectSession:
-    """The machines in this process."""
+    """A deployment whose machines run in this process."""
 
     def __init__(self, system: System, keys: KeySource) -> None:
         """Prepare a deployment under keys from files or, for experiments on public data only, from a seed."""
@@ -35,19 +35,19 @@ class DirectSession:
         self._driver = DirectDriver(self._log, all_machines(system, keys), os.urandom(32))
 
     async def __aenter__(self) -> Self:
-        """Nothing is to be started."""
+        """Start nothing."""
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Nothing is to be stopped."""
+        """Stop nothing."""
 
     def event_log(self, party: str = "") -> EventLog:
-        """A log for one client, of a party where each has topics of its own."""
+        """The log of one client; ``party`` says whose topics, where each party has topics of its own."""
         answers = conversation_of(self._system, party).answers
-        return DirectEventLog(self._log, self._driver, asked_partitions(self._system), answers)
+        return DirectEventLog(self._log, self._driver, request_partitions(self._system), answers)
 
     async def logs(self) -> LogCopy:
-        """All topics as they are now, for export and verify."""
+        """A copy of all topics as they are now, for export and verify."""
         return LogCopy.of(self._log)
 
     def counts(self) -> Mapping[str, int]:
@@ -70,8 +70,8 @@ class Place:
     Attributes:
         runner: "direct" (machines in this process) or "stream" (broker and workers as processes).
         folder: the deployment's folder.
-        bootstrap: a Kafka to use; the embedded broker by default.
-        seed: of the keys (public data only); None takes the key files of the deployment's folder.
+        bootstrap: address of a Kafka; the embedded broker by default.
+        seed: seed of the keys (for public data only); None takes the key files of the deployment's folder.
         resume: go on with topics of an earlier run.
         security: file with the SASL and TLS settings of the given Kafka.
     """
@@ -89,13 +89,13 @@ class Place:
 
     @property
     def keys(self) -> KeySource:
-        """Where the keys are."""
+        """The source of the keys: the seed, or the deployment's folder."""
         return KeySource(folder=self.folder / KEYS) if self.seed is None else KeySource(seed=self.seed)
 
 
 @dataclass(frozen=True, slots=True)
 class Recording(Generic[T]):
-    """What came of a play.
+    """The result of a play.
 
     Attributes:
         played: what the player returned.
@@ -112,7 +112,7 @@ class Recording(Generic[T]):
 
 @contextmanager
 def deployed(folder: Path | None) -> Iterator[Path]:
-    """The deployment's folder; one that nobody asked for goes with the run."""
+    """The deployment's folder; without one, a temporary folder that is deleted after the run."""
     if folder is not None:
         yield folder
         return
@@ -124,8 +124,8 @@ def require_runner(runner: str, bootstrap: str | None = None, security: Path | N
     """Refuse an unknown runner, and a Kafka that may not be used, before anything runs.
 
     Raises:
-        HushstreamError: it is none of `Runner`; settings of a connection and no Kafka to connect to.
-        ConfigurationError: the settings cannot be read, or records would leave this machine unencrypted.
+        HushstreamError: the runner is none of `Runner`, or settings of a connection come without a Kafka to connect to.
+        ConfigurationError: the settings cannot be read, or with them records would leave this machine unencrypted.
     """
     if runner not in get_args(Runner):
         raise HushstreamError(f"runner: expected {' or '.join(get_args(Runner))}, got {runner!r}")
@@ -139,19 +139,19 @@ def require_runner(runner: str, bootstrap: str | None = None, security: Path | N
 
 
 async def play(system: System, place: Place, player: Callable[[EventLog], Awaitable[T]]) -> Recording[T]:
-    """`play_parties` where there are no parties: ``player`` is given the one log."""
+    """`play_parties` for a system without parties: ``player`` gets the one log."""
     return await play_parties(system, place, lambda log_of: player(log_of("")))
 
 
 async def play_parties(
     system: System, place: Place, player: Callable[[Callable[[str], EventLog]], Awaitable[T]]
 ) -> Recording[T]:
-    """Start a deployment, let ``player`` talk to it over the log of each of its parties, and take what it leaves.
+    """Start a deployment, let ``player`` use it over the log of each party, and return all topics and counts.
 
     Raises:
-        HushstreamError: the deployment has no learner worker to talk to (kind ``edge``).
+        HushstreamError: the deployment has no learner worker (kind ``edge``).
         WorkerDied: a process of the stream ended while it was needed.
-        HushstreamError: what the player raised; no broker; topics of an earlier run.
+        HushstreamError: the player raised it, there is no broker, or topics hold records of an earlier run.
     """
     if system.outside:
         raise HushstreamError(
@@ -171,7 +171,7 @@ async def play_parties(
 
 
 async def _watched(stream: StreamSession, player: Callable[[Callable[[str], EventLog]], Awaitable[T]]) -> T:
-    """Let the player play for as long as all processes live."""
+    """Run the player; raise if a process of the stream ends before."""
     playing = asyncio.ensure_future(player(stream.event_log))
     watching = asyncio.ensure_future(stream.watch())
     await asyncio.wait({playing, watching}, return_when=asyncio.FIRST_COMPLETED)

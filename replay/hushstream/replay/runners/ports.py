@@ -1,4 +1,4 @@
-"""A port on loopback that a process is about to be told to listen on."""
+"""Picks a free port on loopback, for a process that is started next."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _TRIES = 200
 
 
 def free_port() -> int:
-    """A port that nobody listens on now.
+    """Return a port that no process listens on now.
 
-    It lies below those that the system hands out by itself: one of them may become the near end of anybody's
-    connection before the process listens, and then it cannot.
+    It lies below the ephemeral ports. The operating system may give an ephemeral port to any outgoing connection before
+    the process listens; the process could not listen then.
 
     Raises:
-        OSError: all that were tried are taken.
+        OSError: all ports that were tried are in use.
     """
     for _ in range(_TRIES):
         port = _LEAST + secrets.randbelow(_first_ephemeral() - _LEAST)
@@ -37,7 +37,7 @@ def _taken(probe: socket.socket, port: int) -> bool:
 
 
 def _first_ephemeral() -> int:
-    """The first port that the system hands out, where it says so and leaves room below."""
+    """The first ephemeral port of this system; a default where it is unknown or leaves too few ports below."""
     if not _EPHEMERAL.exists():
         return _EPHEMERAL_ELSEWHERE
     first = int(_EPHEMERAL.read_text(encoding="utf-8").split()[0])

@@ -1,4 +1,4 @@
-"""The stream runner: an embedded broker (or any Kafka) and one worker process per role, on this machine.
+"""The stream runner: it starts an embedded broker (or uses any Kafka) and one worker process per role, on this machine.
 
 The processes are those that a team deploys: ``hushstream broker`` and ``hushstream worker ROLE``.
 """
@@ -43,8 +43,8 @@ class StreamPlace:
 
     Attributes:
         folder: the deployment's folder (configuration and encoder); state and logs go below it.
-        bootstrap: a Kafka to use, or None to start the embedded broker.
-        seed: of the keys (experiments on public data only); None takes the deployment's key files.
+        bootstrap: address of a Kafka, or None to start the embedded broker.
+        seed: seed of the keys (for experiments on public data only); None takes the deployment's key files.
         resume: go on with topics that hold records of an earlier run; refused otherwise.
         security: file with the SASL and TLS settings of the given Kafka, for this process and for the workers.
         worker_options: further arguments of every ``hushstream worker``.
@@ -59,11 +59,11 @@ class StreamPlace:
 
 
 class WorkerDied(HushstreamError):
-    """A process of the stream ended while it was needed; the message repeats what it said last."""
+    """A process of the stream ended while it was needed; the message repeats the last line of its log."""
 
 
 class StreamSession:
-    """Broker and workers as processes of their own, for as long as the context is open."""
+    """Runs broker and workers as processes of their own, for as long as the context is open."""
 
     def __init__(self, system: System, place: StreamPlace) -> None:
         """Prepare to run a deployment; nothing is started yet."""
@@ -98,18 +98,18 @@ class StreamSession:
         return self._bootstrap
 
     def event_log(self, party: str = "") -> EventLog:
-        """A client's log on the broker, of a party where each has topics of its own."""
+        """A client's log on the broker; ``party`` says whose topics, where each party has topics of its own."""
         topics = conversation_of(self._system, party)
         return KafkaEventLog(self._bootstrap, self._prefix, security=self._security, topics=topics)
 
     async def logs(self) -> LogCopy:
-        """All topics as they are now."""
+        """A copy of all topics as they are now."""
         return await copy_async(self.connection(), self._system.partitions)
 
     async def counts(self) -> Mapping[str, int]:
         """Events by outcome over all roles, once the workers have nothing left to fold.
 
-        They come from the workers' zone endpoints (an owner of all zones may look at them).
+        They come from the metrics endpoints of the zones, which whoever owns all zones may read.
         """
         counts = await self._scrape()
         for _ in range(SETTLE_POLLS):
@@ -126,7 +126,7 @@ class StreamSession:
         return dict(sorted(total.items()))
 
     def peak_memory_bytes(self) -> Mapping[str, int]:
-        """The most memory that each process has held, by name."""
+        """The peak resident bytes of each process, by name."""
         return {name: _peak_memory(process.pid) for name, process in self._processes.items()}
 
     async def watch(self) -> None:
@@ -149,7 +149,7 @@ class StreamSession:
         self._start_worker(role)
 
     def connection(self) -> Connection:
-        """How the operator's tools reach the deployment."""
+        """The connection of the operator's tools to the deployment."""
         return Connection(self._bootstrap, self._prefix, self._security)
 
     async def _start_broker(self) -> str:
@@ -185,7 +185,8 @@ class StreamSession:
     def _spawn(self, name: str, arguments: list[str]) -> None:
         environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         with self._log_path(name).open("wb") as log:
-            # In a session of its own: who ends us with Ctrl-C ends them through us, the broker last.
+            # Each process gets a session of its own, so that Ctrl-C does not reach it: `_stop` ends all of them, the
+            # broker last.
             self._processes[name] = subprocess.Popen(
                 [sys.executable, *arguments],
                 stdout=log,

@@ -1,7 +1,7 @@
 """Runs a coroutine to its end from synchronous code, also if an event loop is already running, as in a notebook.
 
-A loop cannot be entered twice, and patching asyncio so that it can changes the order of everybody else's callbacks. So
-beside a running loop the coroutine gets a loop and a thread of its own, and the caller waits, as for any other call.
+A running loop cannot be entered again, and a patch of asyncio that allows this would change the order of other
+callbacks. So the coroutine gets a loop in a thread of its own if a loop is running, and the caller waits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LOOK_FOR_SIGNALS_S = 0.5
 
 
 def run_to_end(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """What the coroutine returns.
+    """Run the coroutine, and return what it returns.
 
     Args:
         make: makes the coroutine, in the thread that runs it.
@@ -38,7 +38,7 @@ def run_to_end(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 class _Beside(Generic[T]):
-    """A coroutine on a loop and a thread of its own."""
+    """Runs a coroutine on a loop in a thread of its own."""
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._make = make
@@ -48,10 +48,12 @@ class _Beside(Generic[T]):
         self._thread = threading.Thread(target=context.run, args=(self._run,), name="hushstream-run")
 
     def wait(self) -> T:
-        # An interrupt can come as early as the start of the thread: whatever it meets is cancelled or never begun.
+        # An interrupt can come as early as the start of the thread: a coroutine that runs is cancelled, another never
+        # starts.
         try:
             self._thread.start()
-            # A signal that comes between Python's look for one and the lock's wait is seen only when the wait ends.
+            # Without the timeout, a signal that comes after Python's check and before the wait would be handled only at
+            # the end.
             while not concurrent.futures.wait([self._ended], timeout=_LOOK_FOR_SIGNALS_S).done:
                 pass
             return self._ended.result()
@@ -66,7 +68,7 @@ class _Beside(Generic[T]):
         if not self._started.done():
             return
         loop, task = self._started.result()
-        with contextlib.suppress(RuntimeError):  # the loop is closed: it came to its end by itself
+        with contextlib.suppress(RuntimeError):  # the loop is closed already: the coroutine has ended
             loop.call_soon_threadsafe(task.cancel)
         self._ended.exception()
 

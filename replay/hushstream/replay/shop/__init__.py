@@ -1,1 +1,1 @@
-"""A small web shop behind a gateway: simulated visitors teach it, and a person can visit it in a browser."""
+"""A small web shop behind a gateway: it learns from simulated visitors, and a person can visit it in a browser."""

@@ -2,7 +2,7 @@
 
 With ``--devices`` visitors and the page keep all data on their own devices (`hushstream.replay.shop.devices`). With
 ``--seeds`` no page is served: the visitors of each seed are simulated, and their purchases are printed. With
-``--stock-changes`` an item is added and one withdrawn meanwhile, and everything published is verified.
+``--stock-changes`` an item is added and another withdrawn during the run, and everything published is verified.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Shop:
         gateway: the address of its gateway.
         items: its catalogue.
         calls: an HTTP session for visitors.
-        alive: never ends; raises when a process ends by itself.
+        alive: a coroutine that never returns, and raises when a process ends by itself.
     """
 
     gateway: str
@@ -65,7 +65,7 @@ class Shop:
 
 @contextlib.asynccontextmanager
 async def opened(folder: Path, port: int, origin: str | None) -> AsyncIterator[Shop]:
-    """Run broker, workers and gateway as processes, with the first items on offer, while the context is open.
+    """Run broker, workers and gateway as processes while the context is open, and add the first items.
 
     Args:
         folder: an empty folder for the deployment and the logs of its processes.
@@ -151,7 +151,7 @@ async def _gateway(
 
 
 async def _alive(session: StreamSession, gateway: Running, items: Items) -> None:
-    """Watch the processes, and read what others change in the catalogue."""
+    """Watch the processes, and follow changes of the catalogue."""
 
     async def look() -> None:
         while True:
@@ -167,7 +167,7 @@ async def _serving(application: web.Application, port: int) -> AsyncIterator[str
     """Serve on loopback; yields the origin.
 
     Raises:
-        HushstreamError: the port is taken.
+        HushstreamError: the port is in use.
     """
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
@@ -191,7 +191,7 @@ async def serve(folder: Path, port: int, visitors: int, seed: int) -> None:
         seed: seed of their kinds and purchases.
 
     Raises:
-        HushstreamError: a port is taken, or a process ended by itself.
+        HushstreamError: a port is in use, or a process ended by itself.
     """
     ended = _asked_to_end()
     front, gateway_port = Storefront(visitors), free_port()
@@ -201,7 +201,7 @@ async def serve(folder: Path, port: int, visitors: int, seed: int) -> None:
 
 
 async def serve_devices(folder: Path, port: int, visitors: int, seed: int, package: Path) -> None:
-    """As `serve`, where all visitors keep their data on their own devices.
+    """As `serve`, but all visitors keep their data on their own devices.
 
     Args:
         folder, port, visitors, seed: see `serve`.
@@ -235,7 +235,7 @@ async def _come_with_devices(traffic: DeviceTraffic, everybody: Sequence[taste.V
 
 
 def _asked_to_end() -> asyncio.Event:
-    """An event that SIGINT and SIGTERM set."""
+    """An event that is set by SIGINT and SIGTERM."""
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
@@ -252,7 +252,7 @@ async def _trade(folder: Path, port: int, origin: str, front: Storefront, visito
 
 
 async def _come(traffic: Traffic) -> None:
-    """Run all visitors, then serve whoever uses the page."""
+    """Run all visitors, then serve the page until the end."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     await traffic.run()
@@ -302,7 +302,7 @@ def _measure(visitors: int, seeds: int, stock_changes: bool) -> int:
 
 
 def _counted(found: Verified) -> str:
-    """How many records have each status, in words."""
+    """The number of records of each status, as text."""
     return ", ".join(f"{count} {status}" for status, count in found.totals.items() if count)
 
 

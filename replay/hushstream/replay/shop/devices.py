@@ -1,7 +1,6 @@
 """The shop whose visitors keep all data on their own devices: simulated devices, and the page of one more.
 
-A simulated visitor is a Python device with a life of three visits. It sends one slot, at the time that its agreement
-sets.
+A simulated visitor is a Python device that makes three visits. It sends one slot, at the time that the agreement sets.
 """
 
 from __future__ import annotations
@@ -108,7 +107,7 @@ class DeviceTraffic:
 
 @dataclass(slots=True)
 class DeviceStorefront:
-    """What the page of a device needs: its files, the package, the agreement and the names of the goods.
+    """Serves the page of a device: its files, the package, the agreement and the names of the goods.
 
     Attributes:
         package: folder of the built package.

@@ -15,7 +15,7 @@ from pathlib import Path
 from hushstream.agents.worker.deployment import KeySource, prepare, read_config
 from hushstream.agents.worker.roles import all_machines
 from hushstream.client import Client
-from hushstream.engine.declare.declaration import asked_partitions
+from hushstream.engine.declare.declaration import request_partitions
 from hushstream.ops.check.findings import Verified
 from hushstream.ops.check.verify import verify
 from hushstream.ops.log_copy import LogCopy
@@ -47,7 +47,7 @@ class Rehearsal:
         self._records = MemoryLog(lambda: self._visits * 1000 // VISITS_PER_SECOND)
         self._keys = KeySource(seed=seed)
         driver = DirectDriver(self._records, all_machines(self.system, self._keys), os.urandom(32))
-        self._log = DirectEventLog(self._records, driver, asked_partitions(self.system))
+        self._log = DirectEventLog(self._records, driver, request_partitions(self.system))
         self._draws = random.Random(seed)
         self._made_for = {one.item: one.features for one in taste.STOCK}
         self.tally = Tally()

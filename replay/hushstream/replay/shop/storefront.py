@@ -41,7 +41,7 @@ class Storefront:
     """The state that the page shows, and the changes that it may make."""
 
     def __init__(self, visitors: int) -> None:
-        """Begin closed, with the number of visitors that will come."""
+        """Start closed, with the number of visitors that will come."""
         self._visits = visitors * VISITS
         self._open: _Open | None = None
 

@@ -17,9 +17,9 @@ VISITS = 3
 BATCH = 64
 BATCHES_AT_ONCE = 4
 VISITS_PER_SECOND = 600
-"""The most visits a second. A slot leaves 10 s after its visits, so visitors within that time teach nobody."""
+"""The most visits a second. A slot leaves 10 s after its visits, so visitors within this time do not learn from it."""
 BIN_VISITS = 1000
-"""How many visits a point of the curve has."""
+"""The number of visits for each point of the curve."""
 START_SECONDS = 120.0
 _AGAIN_SECONDS = 0.2
 _BUSY = frozenset({429, 503})
@@ -65,12 +65,12 @@ class Traffic:
         """Use an HTTP session; no visitor has come yet."""
         self.tally = Tally()
         self.goods: dict[str, Mapping[str, Any]] = {}
-        """The features of every item that was ever seen on offer, by its id."""
+        """The features of every item that was in the catalogue at some time, by its id."""
         self._session, self._gateway = session, gateway
         self._waiting = _batches(visitors)
         self._draws = random.Random(seed)
         self._next_seconds = 0.0
-        """When the next visits are due, on the event loop's clock."""
+        """The time of the next visits, on the event loop's clock."""
 
     async def run(self) -> None:
         """Run until all visitors have come.
@@ -93,7 +93,7 @@ class Traffic:
 
     async def _visit(self, batch: Sequence[Visitor], visit: int) -> None:
         await self._keep_pace(len(batch))
-        # Requests have no baseline: visitors ask again until a learner answers.
+        # Requests name no baseline, so visitors send them again until a learner answers.
         asked = [{"event_id": f"{one.name}-{visit}", "user": one.name, "context": one.context} for one in batch]
         answers = await self._post("decide", asked)
         await self._post("shown", [{"event_id": answer["event_id"]} for answer in answers])
@@ -107,16 +107,16 @@ class Traffic:
             await self._post("reward", bought)
 
     async def _made_for(self, item: str) -> Mapping[str, Any]:
-        """The public features of an item, which say for whom it is."""
+        """The public features of an item, which say for which visitors it is made."""
         if item not in self.goods:
             async with self._session.get(f"{self._gateway}/v1/items") as response:
                 found = await response.json()
             self.goods.update((one["item"], one["features"]) for one in found["items"])
-        # An item that was withdrawn before it was seen on offer is bought as rarely as one made for nobody.
+        # An item that was withdrawn before its features were read is bought as rarely as one that suits no visitor.
         return self.goods.setdefault(item, {})
 
     async def _post(self, call: str, requests: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The answers to requests; requests that may be tried again are repeated with their event ids."""
+        """Send requests and return the answers; requests that may be tried again are repeated with their event ids."""
         answers: dict[str, dict[str, Any]] = {}
         left = list(requests)
         while left:
@@ -146,7 +146,7 @@ async def until_a_learner_answers(session: aiohttp.ClientSession, gateway: str) 
     """Wait for the gateway, and for a learner behind it.
 
     Raises:
-        GatewayRefused: no learner answered for long.
+        GatewayRefused: no learner answered within the time limit.
     """
     asked = {"event_id": "first", "user": "shopkeeper", "context": KINDS[0].context}
     try:
@@ -157,7 +157,7 @@ async def until_a_learner_answers(session: aiohttp.ClientSession, gateway: str) 
                         if response.status == 200:
                             return
                 except aiohttp.ClientConnectionError:
-                    pass  # It is not listening yet.
+                    pass  # The gateway does not listen yet.
                 await asyncio.sleep(_AGAIN_SECONDS)
     except TimeoutError:
         raise GatewayRefused(f"expected an answer within {START_SECONDS:g} s, got none") from None

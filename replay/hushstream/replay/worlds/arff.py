@@ -24,7 +24,7 @@ class BinaryTable:
 
     Attributes:
         names: m attribute names, in the order of the file.
-        values: (n, m) booleans.
+        values: (n, m) booleans, a row per instance.
     """
 
     names: tuple[str, ...]
@@ -51,8 +51,7 @@ class DenseTable:
 def read_sparse_binary(path: Path) -> BinaryTable:
     """Read a sparse ARFF file whose attributes are all ``{0,1}``.
 
-    Comments (%), blank lines and a byte-order mark are accepted; anything else that is not in the format is
-    not.
+    Comments (%), blank lines and a byte-order mark are accepted; anything else outside the format is refused.
 
     Raises:
         WorldError: the file is missing, empty or malformed; the message names the line.
@@ -89,7 +88,7 @@ def read_dense(path: Path) -> DenseTable:
     Comments (%), blank lines and a byte-order mark are accepted, and either line end; a missing value (?) is not.
 
     Raises:
-        WorldError: the file is missing, empty or malformed; the message names the line, never what stands in it.
+        WorldError: the file is missing, empty or malformed; the message names the line, never its content.
     """
     names: list[str] = []
     numeric: list[bool] = []
@@ -133,7 +132,7 @@ def _numbers(line: str, is_number: npt.NDArray[np.bool_], where: str) -> npt.NDA
     try:
         values = np.fromiter(map(float, fields), dtype=np.float32, count=len(fields))
     except ValueError:
-        # Not chained: its message repeats the field.
+        # Not chained, as numpy's message repeats the field.
         raise WorldError(f"{where}: expected numbers, got something else") from None
     if not np.isfinite(values).all():
         raise WorldError(f"{where}: expected finite numbers")

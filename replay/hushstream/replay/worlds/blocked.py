@@ -1,4 +1,4 @@
-"""A world that is asked in blocks: thousands of users act one by one, and each asks for one context at a time."""
+"""Computes a world in blocks of users, for thousands of users who act one by one and need one context at a time."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ KEPT_BLOCKS = 64
 
 
 class BlockedWorld:
-    """Answers for single users from blocks of users that are computed together.
+    """Serves single users from blocks of users that are computed together.
 
-    A world's values depend only on seed, user, round and arm, so the order in which they are asked for does not matter.
+    A world's values depend only on seed, user, round and arm, so the order of the calls does not matter.
     """
 
     def __init__(self, world: World) -> None:
@@ -67,7 +67,8 @@ class _Block:
 
     def reward(self, row: int, arm: int) -> float:
         if self._masks is not None:
-            # A world may refuse an arm that is not eligible for another user of the block, so only this user is asked.
+            # The arm may not be eligible for other users of the block, and a world may refuse it then: ask for this
+            # user alone.
             user = self._users[row : row + 1]
             return float(self._world.rewards(user, self._round, np.array([arm], dtype=np.int64))[0])
         column = self._rewards.get(arm)

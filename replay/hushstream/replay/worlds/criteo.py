@@ -1,9 +1,9 @@
 """Criteo's advertising log as a bandit (Malekzadeh et al. 2020, section 5.3).
 
-The file is ``train.txt`` of Kaggle's Display Advertising Challenge (2014): a line an impression, 40 columns separated
-by tabs and no header: whether it was clicked (0 or 1), 13 whole numbers I1 .. I13 and 26 categories C1 .. C26 of 8
-hexadecimal digits; every value but the first may be blank. Two passes read it line by line, the first ``rows`` lines
-of it: one counts what was shown, the other keeps the rows of the arms.
+The file is ``train.txt`` of Kaggle's Display Advertising Challenge (2014): one line per impression, 40 columns
+separated by tabs and no header: whether it was clicked (0 or 1), 13 whole numbers I1 .. I13 and 26 categories C1 .. C26
+of 8 hexadecimal digits; every value but the first may be blank. Two passes read the first ``rows`` lines: one counts
+the values that were shown, the other keeps the rows of the arms.
 
 Arms. The 26 categories are feature-hashed (Weinberger et al. 2009) into 3 buckets, as the public code of the paper
 does: a category that is not blank adds 1 to bucket CRC-32("Cn=" + digits) mod 3, and the three counts together are
@@ -13,13 +13,13 @@ Arms are numbered in a seeded order, for the reason that `multilabel` gives.
 
 Contexts are normalised histograms on the grid of q digits. Of the 13 numbers the d with the fewest blanks in the rows
 kept are taken (ties by number), in the order of the file; the public code keeps I2 .. I9, I11 and I13, the others being
-blank in more than 40 % of its rows. A number x weighs ln(1 + max(x, 0)), a blank and a negative number nothing; each
-feature's weights are divided by their mean over the rows kept, since otherwise the largest count would be the whole
-histogram. A row without any weight gets the even histogram. Ranks, blanks and means look at all rows, also of users
-who are evaluated later; no guarantee covers them.
+blank in more than 40 % of its rows. A number x has the weight ln(1 + max(x, 0)); a blank has weight 0. Each feature's
+weights are divided by their mean over the rows kept, since otherwise the largest count would fill the whole histogram.
+A row whose weights are all 0 gets the even histogram. Ranks, blanks and means look at all rows, also of users who are
+evaluated later; no guarantee covers them.
 
-Rewards. A kept row is one round of one user, dealt without replacement. The reward is 1 if the arm shown is the one
-that was logged and it was clicked; given the row nothing is random.
+Rewards. A kept row is one round of one user; rows are dealt without replacement. The reward is 1 if the arm shown is
+the one that was logged and it was clicked. Given the row, nothing is random.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Impressions:
 
     Attributes:
         read: rows read, kept or not.
-        ranks: (n,) of the value that was shown, 0 the most frequent.
+        ranks: (n,) ranks of the values that were shown, 0 for the most frequent.
         clicks: (n,) whether it was clicked.
         numbers: (n, 13) I1 .. I13, NaN where blank.
     """
@@ -110,7 +110,7 @@ def criteo(
     kept = read_impressions(locate("criteo", data_dir) / FILE, rows, arms)
     dealt = deal("criteo", len(kept.ranks), users, rounds, seed)
     chosen = Draws(seed, "arms").generator().permutation(arms)
-    # Contexts and truths are made only for dealt rows: 40 truths a row take more memory than all else that is kept.
+    # Contexts and rewards are made only for dealt rows: 40 rewards a row take more memory than everything else.
     taken = dealt.ravel()
     return MultiLabelWorld(
         name="criteo",
@@ -127,7 +127,7 @@ def read_impressions(path: Path, rows: int, arms: int) -> Impressions:
     """Read the first ``rows`` lines and keep those of the ``arms`` most frequent values.
 
     Raises:
-        WorldError: the file cannot be read, a line is malformed (the message names it, never what stands in it), or
+        WorldError: the file cannot be read, a line is malformed (the message names the line, never its content), or
             there are fewer values than arms.
     """
     try:

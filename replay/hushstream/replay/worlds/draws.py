@@ -1,8 +1,8 @@
 """Random numbers addressed by (seed, purpose, user, round): any order of calls gives the same values.
 
-The generator is Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2,
-3" (SC 2011), written on numpy arrays so that many users are drawn at once. It makes the data of simulated
-worlds and protects nobody: noise that protects people comes from `hushstream.privacy.mechanisms.noise`.
+The generator is Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC
+2011), written on numpy arrays so that many users are drawn at once. It makes the data of simulated worlds and protects
+no one: noise that protects people comes from `hushstream.privacy.mechanisms.noise`.
 """
 
 from __future__ import annotations

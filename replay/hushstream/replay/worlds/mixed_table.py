@@ -52,7 +52,7 @@ class Visits(NamedTuple):
 
 
 class Told(NamedTuple):
-    """The true values of n visits.
+    """The true values behind n visits.
 
     Attributes:
         rows: (n,) rows of the world's schema.
@@ -84,7 +84,7 @@ class FeatureWorld(Protocol):
 
 @dataclass(frozen=True)
 class MixedTable:
-    """Categories, numbers, tags and an hour, with effects of each, of pairs of features, and of users' own tastes.
+    """Users with categories, numbers, tags and an hour; rewards depend on each, on pairs of them, and on users' tastes.
 
     Attributes:
         seed: seed of everything.
@@ -115,7 +115,7 @@ class MixedTable:
         return Visits(self._rows(seen), 1.0 / (1.0 + np.exp(-(self._base + self._odds(users, seen)))))
 
     def told(self, users: Int64) -> Told:
-        """The true values of visits of these users, to evaluate a forecast with."""
+        """The true values behind a visit of each of these users, to evaluate a forecast with."""
         seen = self._seen(users, 0)
         return Told(self._rows(seen), self._odds(users, seen), _BASE_RATE)
 
@@ -217,11 +217,11 @@ class MixedTable:
 
 @dataclass(frozen=True)
 class Rotating:
-    """A world whose items change places: each generation of users finds every item in another one's place.
+    """A world whose items swap their reward functions for each generation of users.
 
     Attributes:
         world: the world of the first generation.
-        every: how many users a generation has.
+        every: the number of users of a generation.
     """
 
     world: FeatureWorld
@@ -282,7 +282,7 @@ class EmbeddedUsers:
         return 0.09
 
     def visits(self, users: Int64, round_index: int) -> Visits:
-        """See `FeatureWorld`: a user's point is the same at every visit; they also have tastes of their own."""
+        """See `FeatureWorld`: a user's point is the same at every visit; a random taste of each user is added."""
         drawn = Draws(self.seed, "user").uniforms(users, 0, self.dimension + self.arms)
         normal = ndtri(np.clip(drawn, 1e-12, 1 - 1e-12))
         points = normal[:, : self.dimension]

@@ -21,8 +21,8 @@ that the genre has in all earlier likes. Without that division the histograms ar
 people mostly watch drama and comedy. Groups and genre shares come from the earlier ratings of all users and
 are treated as public.
 
-What it does not say: people rate the films they chose to see, so a reward is the user's liking of films of
-that kind that they would pick themselves.
+A limit of these rewards: people rate films that they chose to see. So a reward says how the user likes films of that
+kind that they would pick themselves.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ ARMS_BY = ("groups", "genres")
 
 _UNKNOWN_GENRE = "unknown"
 _MOST_GROUPS = 100
-# Weights of the three kinds of feature in the grouping of films, chosen so that each has an influence.
+# Weights of the three kinds of features when films are grouped, chosen so that each has an influence.
 _GENRE_WEIGHT, _LIKING_WEIGHT, _POPULARITY_WEIGHT = 0.5, 4.0, 0.3
-# A film's share of likes is shrunk to the mean as if it had four more ratings, so that one rating does not decide it.
+# A film's share of likes is shrunk to the mean as if it had four more ratings; otherwise one rating could decide it.
 _PRIOR_RATINGS = 4.0
 _RATING_FIELDS = 4
 _ITEM_FIELDS_BEFORE_GENRES = 5
@@ -96,7 +96,7 @@ class FilmWorld:
 
     @property
     def name(self) -> str:
-        """Dataset and what its arms are, as figures must name them."""
+        """The dataset and the kind of its arms, as figures must name them."""
         return f"ml-100k/{self.arms_by}"
 
     @property
@@ -284,7 +284,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _is_earlier(ratings: Ratings, history: float) -> npt.NDArray[np.bool_]:
-    """Mark the earliest share of each user's ratings (ties in time: by item)."""
+    """Mark the share ``history`` of each user's ratings that is the earliest (ties in time: by item)."""
     order = np.lexsort((ratings.items, ratings.seconds, ratings.users))
     totals = np.bincount(ratings.users)
     first = np.concatenate(([0], np.cumsum(totals)))[:-1]
@@ -348,7 +348,7 @@ def _answers(
         owner = place_of[ratings.users[chosen]]
         cells.append(owner * len(kinds) + arm)
         values.append(likes[chosen])
-        # Keyed by user, item and arm: adding or removing other users or arms moves nobody's answers.
+        # Keyed by user, item and arm: adding or removing other users or arms changes no other answers.
         item, raw_user = ratings.items[chosen], ratings.users[chosen]
         keys.append(Draws(seed, f"answers|{kind}").uniforms(raw_user, 0, 1, item)[:, 0])
     cell = np.concatenate(cells)

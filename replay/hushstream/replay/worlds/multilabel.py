@@ -1,6 +1,6 @@
 """TMC2007 and MediaMill as bandits: multi-label classification with bandit feedback (Malekzadeh et al. 2020, 5.2).
 
-Conversion. An instance is one round of one user: the context is what the words say, an arm is a label, and
+Conversion. An instance is one round of one user: the context is made of the words, an arm is a label, and
 the reward is 1 if the label shown is among the instance's true labels. Instances are dealt without
 replacement: a seeded permutation of all rows (TMC2007 has 28,596, MediaMill 43,907), round by round, so that no
 two users (and no two rounds) share a row, and a run of fewer rounds sees the beginning of a longer one.
@@ -9,9 +9,9 @@ Arms are the K most frequent labels (ties by name), numbered in a seeded order: 
 the lowest number would otherwise begin with the commonest label, which alone is right in 57 % of TMC2007's. An
 instance may have none of the K labels, which is then a loss for every arm.
 
-Contexts are normalised histograms on the grid of q digits, of d word groups out of the binary attributes: the 500
-words of TMC2007; for MediaMill "its feature is above ``present_above``" for each of its 120 visual features, which
-lie in [0, 1] (0.45, as in the public code of the paper). Of these:
+Contexts are normalised histograms over d groups of binary attributes, on the grid of q digits. The attributes of
+TMC2007 are its 500 words. Those of MediaMill say for each of its 120 visual features, which lie in [0, 1], whether it
+is above ``present_above`` (0.45, as in the public code of the paper). The groups:
 
 * ``features="chi2"`` (default): the d single words with the highest mean chi-squared statistic against the
   labels, as the public code of the paper selects them. The selection looks at the labels of all rows, also of
@@ -189,7 +189,8 @@ def read_mediamill(folder: Path) -> DenseTable:
     """Read Mulan's training and test file, the training rows first, or the one file of all rows.
 
     Raises:
-        WorldError: a file is malformed, has not 120 features and 101 labels, or the two list different attributes.
+        WorldError: a file is malformed, does not have 120 features and 101 labels, or the two files list different
+            attributes.
     """
     paths = [folder / f"mediamill-{part}.arff" for part in ("train", "test")]
     if not all(path.is_file() for path in paths):
@@ -199,7 +200,7 @@ def read_mediamill(folder: Path) -> DenseTable:
 
 @lru_cache(maxsize=1)
 def _dense_parts(parts: tuple[tuple[Path, int], ...]) -> DenseTable:
-    """Of files and when they were changed: a figure builds the world for each of its seeds, and reads once."""
+    """Read the parts of MediaMill; cached by path and time of change, as a figure builds the world for each seed."""
     tables = [read_dense(path) for path, _ in parts]
     for (path, _), table in zip(parts, tables, strict=True):
         found = table.numbers.shape[1], table.labels.shape[1]
@@ -222,7 +223,7 @@ def read_corpus(folder: Path) -> BinaryTable:
     """Read both parts of the corpus, the training rows first.
 
     Raises:
-        WorldError: a part is malformed, or the two have different attributes.
+        WorldError: a part is malformed, or the two parts have different attributes.
     """
     parts = [read_sparse_binary(folder / f"tmc2007-500-{part}.arff") for part in ("train", "test")]
     if parts[0].names != parts[1].names:
@@ -234,7 +235,7 @@ def split_labels(table: BinaryTable) -> tuple[npt.NDArray[np.bool_], npt.NDArray
     """Return words (n, m), labels (n, 22) and label names; labels are the attributes class01 .. class22.
 
     Raises:
-        WorldError: the last 22 attributes are not those, or there is no word.
+        WorldError: the last 22 attributes are not these labels, or there is no word.
     """
     names = tuple(f"{LABEL_PREFIX}{number:02d}" for number in range(1, LABELS + 1))
     if table.names[-LABELS:] != names or len(table.names) == LABELS:
@@ -291,7 +292,7 @@ def labelled_world(
     """Build the world of labelled instances; options as in `tmc2007`.
 
     Args:
-        dataset: what it is called.
+        dataset: the name of the dataset.
         words: (n, m) which words (or features) an instance has.
         labels: (n, l) its labels.
         names: l names of labels.
@@ -323,10 +324,10 @@ def labelled_world(
 
 
 def deal(dataset: str, rows: int, users: int, rounds: int, seed: int) -> npt.NDArray[np.int64]:
-    """Deal row numbers to users without replacement: (rounds, users), fewer rounds being the beginning of more.
+    """Deal row numbers to users without replacement: (rounds, users). Fewer rounds give the first rows of more.
 
     Raises:
-        WorldError: there are fewer rows than are asked for.
+        WorldError: users * rounds is above the number of rows.
     """
     for option, value in (("users", users), ("rounds", rounds)):
         require_number(dataset, option, value, 1, rows)

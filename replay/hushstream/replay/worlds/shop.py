@@ -32,7 +32,7 @@ ITEMS = (
 """The items, by arm."""
 
 INTERESTS = ("sport", "cooking", "music", "reading")
-"""The interests; each has the item at the same place."""
+"""The interests; each belongs to the item with the same index."""
 
 COUNTRIES = ("de", "fr", "gb", "it", "es")
 DECLARATION: Mapping[str, Mapping[str, Any]] = {
@@ -75,7 +75,7 @@ class ShopWorld:
 
     @property
     def dimension(self) -> int:
-        """How many cells all blocks have together."""
+        """The number of cells of all blocks together."""
         return self.schema.cells
 
     @property

@@ -1,9 +1,9 @@
 """The synthetic preference benchmark (Malekzadeh et al. 2020, section 5.1): text and code variants.
 
-*Text* (``variant="softmax"``): the mean reward of arm a is ``reward_scale * softmax(W' x)_a`` with W a d x K
-matrix of normal entries with standard deviation ``weight_scale``. *Code* (``variant="linear"``): the mean is
-``clip(reward_scale * (W' x + noise), 0, 1)`` with a random linear layer W (uniform in +-sqrt(6 / (d + K)),
-the usual start of such a layer), reward_scale 0.1 and noise of standard deviation 0.01 before scaling.
+*Text* (``variant="softmax"``): the mean reward of arm a is ``reward_scale * softmax(W' x)_a`` with W a d x K matrix of
+normal entries with standard deviation ``weight_scale``. *Code* (``variant="linear"``): the mean is ``clip(reward_scale
+* (W' x + noise), 0, 1)`` with a random linear layer W (uniform in +-sqrt(6 / (d + K)), the usual initialisation),
+reward_scale 0.1 and noise of standard deviation 0.01 before scaling.
 
 The paper's own settings of the text variant are reward_scale 0.1 and Gaussian noise of variance 0.01 on the
 reward (``outcome="gaussian"``: the noisy mean itself, clipped to [0, 1], is the reward). The default here is
@@ -14,10 +14,10 @@ decimal digits, the finite set that the paper's encoder is fitted on; ``"code"``
 their sum, as the public code does. A context is drawn anew for each round (``preference="per_round"``), as in
 the public code, or once for a user (``"per_user"``).
 
-The defaults of these two were chosen by simulation, to give the .153 that is known for the demo's settings. LinUCB
-with alpha 1, started cold, T = 10, earns .140 +- .007 (standard error, 40 worlds; .148 +- .004 where ties are broken at
-random) with grid and per_round, .26 with grid and per_user, .20 with code and per_round, .22 with code and per_user.
-Worlds differ: over seeds the figure has a standard deviation of .044.
+The defaults of context_law and preference were chosen by simulation, to give the .153 that is known for the demo's
+settings. LinUCB with alpha 1, started cold, T = 10, earns .140 +- .007 (standard error, 40 worlds; .148 +- .004 where
+ties are broken at random) with grid and per_round, .26 with grid and per_user, .20 with code and per_round, .22 with
+code and per_user. Worlds differ: over seeds the figure has a standard deviation of .044.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def synthetic(
         context_law: ``grid`` or ``code``; see the module.
         preference: ``per_round`` or ``per_user``; see the module.
         digits: q, decimal digits of the grid.
-        seed: seed of everything that is drawn.
+        seed: seed of all random numbers.
 
     Raises:
         WorldError: an option has an unknown value or lies out of range.

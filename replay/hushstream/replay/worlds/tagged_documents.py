@@ -1,4 +1,4 @@
-"""Documents as users: their words are tags, and their labels are items; a label that the document has is a click."""
+"""Documents as users: words are tags and labels are items. An item is clicked if the document has this label."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Int64 = NDArray[np.int64]
 
 MOST_WORDS = 64
 _SAID_TWICE = 0.2
-"""Redundancy of the words of one report: many come together, so each word's sums hold the effects of others."""
+"""Redundancy of the words of one report: many words occur together, so a word's sums contain effects of others."""
 _LEARNED_FROM = 0.7
 _FIRST_NEW_USER = 1 << 30
 

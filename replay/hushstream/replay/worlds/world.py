@@ -1,7 +1,7 @@
-"""The interface of a world: users who show contexts and answer a chosen arm with a reward, the same in any order.
+"""The interface of a world: users who have contexts and answer a chosen arm with a reward.
 
-Runs of a closed loop can be compared (direct with stream, cold with warm) only if a user's context and their answer to
-an arm do not depend on when they are asked for. So every value of a world depends only on seed, user, round and arm.
+Runs of a closed loop can be compared (direct with stream, cold with warm) only if a user's context and answer to an arm
+do not depend on the order of the calls. So every value of a world depends only on seed, user, round and arm.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ IntArray = npt.NDArray[np.integer]
 
 
 class WorldError(HushstreamError):
-    """A world was asked for with options it does not have, or for values it cannot give."""
+    """A world does not have this option, or cannot give this value."""
 
 
 @runtime_checkable
@@ -28,9 +28,9 @@ class World(Protocol):
         name: name of the world and its variant in reports.
         dimension: d, the length of a context.
         arms: K, the number of arms.
-        public: whether exact figures on its users may be shown (simulations and published datasets).
+        public: whether exact figures on its users may be shown (true for simulations and published datasets).
         users: how many users there are; they are numbered 0 .. users - 1.
-        rounds: how many rounds each user can be asked for, 0 .. rounds - 1.
+        rounds: the number of rounds of each user; rounds are numbered 0 .. rounds - 1.
     """
 
     @property
@@ -64,7 +64,7 @@ class World(Protocol):
 
 
 def require_number(world: str, option: str, value: object, least: float, most: float) -> None:
-    """Refuse an option that is not a number within bounds; with whole bounds the number must be whole.
+    """Refuse an option that is no number within bounds; with integer bounds it must be a whole number.
 
     Raises:
         WorldError: names the world, the option, what it accepts and what it got.

@@ -15,7 +15,7 @@ export interface SharedModel {
   readonly model: SparseModel;
 }
 
-/** What was decided. */
+/** The answer to a decision. */
 export interface Choice {
   readonly arm: number;
   /** Probability with which the arm was chosen, in units of 1e-9. */
@@ -27,31 +27,31 @@ export interface Choice {
   readonly repeated: boolean;
 }
 
-/** What must be kept when a state is given up, so that nothing that was spent comes back. */
+/** What a user has spent. It must be kept when a state is dropped, so that nothing that was spent comes back. */
 export interface Allowance {
   /** Decisions in the user's life. */
   readonly decided: number;
-  /** Slots that fell due, and that were taken. */
+  /** How many slots fell due; `sent`: how many of them were taken. */
   readonly due: number;
   readonly sent: number;
-  /** The last period of the quota, and contexts in it. */
+  /** The newest period of the quota; `used`: how many contexts it has had. */
   readonly period: number;
   readonly used: number;
-  /** Where slots are renewed: the first decision of the newest slot (-1 before), and when the next may begin. */
+  /** If slots are renewed: the first decision of the newest slot (-1: none yet); `renewsMs`: when the next slot may begin. */
   readonly first: number;
   readonly renewsMs: number;
 }
 
 export const UNSPENT: Allowance = { decided: 0, due: 0, sent: 0, period: 0, used: 0, first: -1, renewsMs: 0 };
 
-/** Whether all that `other` has spent is spent in `one` as well. */
+/** Whether `one` has spent at least as much as `other`. */
 export function covers(one: Allowance, other: Allowance): boolean {
   const slots = one.decided >= other.decided && one.due >= other.due && one.sent >= other.sent;
   const renewed = one.first >= other.first && one.renewsMs >= other.renewsMs;
   return slots && renewed && (one.period > other.period || (one.period === other.period && one.used >= other.used));
 }
 
-/** What either has spent. */
+/** The larger of both spendings, count by count. */
 export function most(one: Allowance, other: Allowance): Allowance {
   const newer = one.period > other.period || (one.period === other.period && one.used > other.used) ? one : other;
   return {
@@ -90,16 +90,16 @@ export interface Slot {
   readonly content: Uint8Array;
 }
 
-/** What became of feedback. */
+/** The effect of feedback. */
 export type Outcome = "shown" | "rewarded" | "repeated_feedback" | "other_arm" | "expired_as_zero" | "never_shown";
 
-/** The user's own steps, and the model that they started from. */
+/** What the user learned alone (`steps`), and the shared model from which they started. */
 export interface OwnState {
   readonly base: SharedModel;
   readonly steps: OwnSteps;
 }
 
-/** Everything of one user that the agent knows beside the key and the newest model. */
+/** All that the agent knows of one user, without the key and the newest model. */
 export interface AgentState {
   readonly allowance: Allowance;
   readonly seenMs: number;
@@ -111,8 +111,8 @@ export interface AgentState {
 }
 
 /**
- * One user: learner, feedback and slots, as `hushstream.systems.p2b.edge.agent.EdgeAgent`. No clock, no storage, no
- * network: every call's outcome depends on the calls before it and the user's key only.
+ * One user's learner, feedback and slots, as `hushstream.systems.p2b.edge.agent.EdgeAgent`. It uses no clock, storage
+ * or network: the result of a call depends only on the calls before it and on the user's key.
  */
 export class EdgeAgent {
   shared: SharedModel;
@@ -135,7 +135,7 @@ export class EdgeAgent {
     this.#spent = { ...spent };
   }
 
-  /** Go on with a state that `state` gave. */
+  /** Make an agent that continues from a state of `state`. */
   static resumed(agreement: Agreement, key: Key, state: AgentState, shared: SharedModel): EdgeAgent {
     const agent = new EdgeAgent(agreement, key, state.allowance, shared);
     [agent.#own, agent.#seenMs] = [state.own, state.seenMs];
@@ -161,7 +161,7 @@ export class EdgeAgent {
     return { ...this.#spent };
   }
 
-  /** Count one context of the user's, and say whether it may still be learned from. */
+  /** Count one context of the user; returns whether it may still be learned from. */
   withinQuota(nowMs: number): boolean {
     const { contexts_per_period: most, quota_period_ms: length } = this.#agreement.terms;
     this.#seenMs = nowMs;
@@ -180,7 +180,7 @@ export class EdgeAgent {
     return { arm, billionths, modelVersion: this.shared.version, slotDue: false, repeated: false };
   }
 
-  /** Whether an event has an answer that it gets again. */
+  /** Whether an event was answered, and gets the same answer again. */
   known(event: string, nowMs: number): boolean {
     const found = this.#open.get(event) ?? this.#answered.get(event);
     return found !== undefined && found.deadlineMs > nowMs;
@@ -207,7 +207,7 @@ export class EdgeAgent {
     return { arm, billionths, modelVersion, slotDue: this.#fallsDue(nowMs), repeated: false };
   }
 
-  /** Note the arm that was on screen for a waiting event; the first note stands. */
+  /** Note the arm that was on screen for a waiting event; only the first note counts. */
   shown(event: string, arm?: number): Outcome {
     const decision = this.#waiting(event);
     const screened = this.#arm(arm ?? decision.arm);
@@ -216,7 +216,7 @@ export class EdgeAgent {
     return screened === decision.arm ? "shown" : "other_arm";
   }
 
-  /** Learn from the reward in [0, 1] of a waiting event. It implies that its arm was on screen, unless `shown` said otherwise. */
+  /** Learn from the reward in [0, 1] of a waiting event. Unless `shown` named another arm, the rewarded arm counts as shown. */
   rewarded(event: string, reward: number, arm?: number): Outcome {
     const decision = this.#waiting(event);
     const named = this.#arm(arm ?? decision.arm);
@@ -244,7 +244,7 @@ export class EdgeAgent {
     });
   }
 
-  /** Give the oldest slot that is due and not yet taken; its content is fixed from here on. */
+  /** Take the oldest slot that is due and not taken yet; its content does not change after this. */
   takeSlot(nowMs: number): Slot {
     const { due, sent } = this.#spent;
     if (sent >= due) throw new EdgeError(`takeSlot: expected a slot that is due, got ${sent} of ${due} taken already`);
@@ -254,13 +254,16 @@ export class EdgeAgent {
     return { reportId: reportId(this.#key, sent), content: this.#content(interaction) };
   }
 
-  /** The score of every arm for a row, as the next decision would have it. */
+  /** The score of every arm for a row, as the next decision would compute it. */
   scores(row: Uint8Array): Float32Array {
     const { model } = this.#own?.base ?? this.shared;
     return this.#kernel.scores(model, this.#own?.steps ?? null, this.#context(row)).slice();
   }
 
-  /** Take over the answer of another processor in place of a float tie's other side, for a waiting event. */
+  /**
+   * Replace the answer to a waiting event by that of another processor, whose rounding has decided a tie of scores
+   * otherwise.
+   */
   correct(event: string, arm: number, billionths: number): void {
     const decision = this.#waiting(event);
     [decision.arm, decision.billionths] = [arm, billionths];
@@ -274,7 +277,8 @@ export class EdgeAgent {
       const [arm, ties] = this.#kernel.choose(scores, eligible, this.#pick);
       return [arm, Math.floor(WHOLE / ties)];
     }
-    // Named by the event, not by the count of decisions: a repeated request would draw until another item came.
+    // The number follows from the event id, not from the count of decisions: else repeated requests could draw until a
+    // wanted item comes.
     const number = this.#key.uniform("exploration", utf8(event), WHOLE);
     const { arm, propensity } = draw(weights(exploration, scores, eligible), number);
     return [arm, propensity];
@@ -304,10 +308,10 @@ export class EdgeAgent {
     this.#waits.add({ slot, index, deadlineMs, interaction: { row, arm, reward } });
   }
 
-  /** Where slots are renewed: whether the next decision is the first of a slot. */
+  /** If slots are renewed: whether the next decision is the first of a slot. */
   #renews(nowMs: number): boolean {
     const { renew_ms: renewMs, lifetime_slots: most } = this.#agreement.terms;
-    // The cap of a life: without it a user would get slots for ever, and no price would hold.
+    // The cap of a life: without it a user would get slots for ever, and no price of a life would hold.
     return renewMs !== null && !this.#inSlot() && this.#spent.due < most && nowMs >= this.#spent.renewsMs;
   }
 
@@ -316,7 +320,7 @@ export class EdgeAgent {
     return first >= 0 && decided < first + this.#agreement.terms.after_interactions;
   }
 
-  /** The slot that a decision belongs to; -1 for one between two slots, or of a slot that is settled. */
+  /** The slot to which a decision belongs; -1 if it is between two slots, or its slot is settled. */
   #slotOf(index: number): number {
     const { after_interactions: length, renew_ms: renewMs } = this.#agreement.terms;
     const { first, due } = this.#spent;
@@ -336,7 +340,7 @@ export class EdgeAgent {
     return true;
   }
 
-  /** Drop answers whose deadline has passed, up to the first whose has not. */
+  /** Drop answers whose deadline has passed, up to the first whose deadline has not. */
   #forgetAnswers(nowMs: number): void {
     for (const [event, answer] of this.#answered) {
       if (answer.deadlineMs > nowMs) return;

@@ -11,44 +11,64 @@ export interface PromiseFigures {
   readonly lifetime_slots: number;
 }
 
-/** The keys that an agreement of any system has, and the digest that pins them. */
-export interface PinningFile {
+/** The sizes of a slot, and the longest delay before it is sent. */
+export interface SlotSize {
+  readonly content_bytes: number;
+  readonly body_bytes: number;
+  readonly delay_ms: number;
+}
+
+/** The fields of an agreement's file in any system; the digest `configuration` covers the keys. */
+export interface AgreedFile<Slot extends SlotSize> {
+  readonly format: number;
+  readonly deployment: string;
+  readonly promise: PromiseFigures & { readonly text: readonly string[] };
+  readonly slot: Slot;
   readonly configuration: string;
   readonly sealing: { readonly public_key: string; readonly vouch_key: string };
   readonly signing_key: string;
 }
 
+export const FORMAT = 1;
+const KEY_BYTES = 32;
+const CONFIGURATION_BYTES = 16;
+/** Bytes of a slot's body besides its content; see `deploy/docs/reference/edge-transport.md`. */
+const BODY_ROOM = 89;
+
 /** What devices of any system agree to. */
-export interface Agreed {
+export abstract class Agreed<Slot extends SlotSize = SlotSize> {
   readonly deployment: string;
   readonly configuration: Uint8Array;
   readonly signingKey: Uint8Array;
   readonly sealingKey: Uint8Array;
   readonly vouchKey: Uint8Array;
   readonly promise: PromiseFigures;
+  readonly slot: Slot;
+
+  /**
+   * Refuses a file whose configuration's digest does not cover exactly its keys and these bytes.
+   *
+   * @param canonical the configuration's canonical text.
+   * @param prepared the prepared files, each after its length.
+   */
+  protected constructor(file: AgreedFile<Slot>, canonical: Uint8Array, prepared: Uint8Array = new Uint8Array(0)) {
+    const texts = [file.sealing.public_key, file.sealing.vouch_key, file.signing_key];
+    const [sealing, vouch, signing] = texts.map((text) => bytes(text, KEY_BYTES)) as [Uint8Array, Uint8Array, Uint8Array];
+    const configuration = bytes(file.configuration, CONFIGURATION_BYTES);
+    const said = joined([littleEndian(canonical.length), canonical, prepared, sealing, vouch, signing]);
+    expect(equal(blake2b(said, { person: "hush-config" }), configuration), "the configuration that its digest says");
+    [this.configuration, this.sealingKey, this.vouchKey, this.signingKey] = [configuration, sealing, vouch, signing];
+    [this.deployment, this.promise, this.slot] = [file.deployment, file.promise, file.slot];
+  }
+
+  /** Refuse slots whose content does not have this size. */
+  protected requireContent(size: number): void {
+    const { content_bytes: content, body_bytes: body } = this.slot;
+    expect(content === size && body === size + BODY_ROOM, `slots of ${size} bytes in bodies of ${size + BODY_ROOM}`);
+  }
 }
 
-export const FORMAT = 1;
-const KEY_BYTES = 32;
-const CONFIGURATION_BYTES = 16;
-/** Of a body beside its content: see the transport's page. */
-export const BODY_ROOM = 89;
-
-/** Configuration, sealing key, vouch key and signing key; refused where the first is not the digest of all that it pins. */
-export function pinned(
-  file: PinningFile,
-  canonical: Uint8Array,
-  prepared: Uint8Array = new Uint8Array(0),
-): [Uint8Array, Uint8Array, Uint8Array, Uint8Array] {
-  const texts = [file.sealing.public_key, file.sealing.vouch_key, file.signing_key];
-  const [sealing, vouch, signing] = texts.map((text) => bytes(text, KEY_BYTES)) as [Uint8Array, Uint8Array, Uint8Array];
-  const configuration = bytes(file.configuration, CONFIGURATION_BYTES);
-  const said = joined([littleEndian(canonical.length), canonical, prepared, sealing, vouch, signing]);
-  expect(equal(blake2b(said, { person: "hush-config" }), configuration), "the configuration that its digest says");
-  return [configuration, sealing, vouch, signing];
-}
-
-/** Whether another agreement costs more, in any of its figures, than this one: what is refused for good. */
+/** Whether another agreement costs more than this one in any of its figures; such an agreement is always refused. */
 export function isWeaker(than: PromiseFigures, other: PromiseFigures): boolean {
   return (
     other.epsilon_micro > than.epsilon_micro ||

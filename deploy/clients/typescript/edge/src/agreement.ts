@@ -1,4 +1,4 @@
-import { BODY_ROOM, FORMAT, pinned, type Agreed, type PinningFile, type PromiseFigures } from "./agreed.js";
+import { Agreed, FORMAT, type AgreedFile, type SlotSize } from "./agreed.js";
 import { hex, utf8 } from "./encoding.js";
 import { require } from "./errors.js";
 import type { Declaration } from "./features/schema.js";
@@ -9,22 +9,15 @@ import { round } from "./elementary.js";
 import { SparseModel } from "./learner/sparse.js";
 
 /** What an application ships with its code: `hushstream devices agreement DEPLOYMENT` prints it. */
-export interface AgreementFile extends PinningFile {
-  readonly format: number;
-  readonly deployment: string;
+export interface AgreementFile extends AgreedFile<SlotFigures> {
   readonly canonical: string;
-  readonly promise: PromiseFigures & { readonly text: readonly string[] };
-  readonly slot: SlotFigures;
   readonly terms: TermsFigures;
   readonly layout: LayoutFigures;
   readonly cold: { readonly mean: number; readonly variance: number; readonly reward_variance: number };
 }
 
-export interface SlotFigures {
-  readonly content_bytes: number;
-  readonly body_bytes: number;
+export interface SlotFigures extends SlotSize {
   readonly period_ms: number;
-  readonly delay_ms: number;
 }
 
 export interface TermsFigures {
@@ -48,34 +41,24 @@ export interface LayoutFigures {
   readonly features: Declaration;
 }
 
-/** A checked agreement: what the agent decides with, and what a model and a slot have to fit. */
-export class Agreement implements Agreed {
-  readonly deployment: string;
-  readonly configuration: Uint8Array;
-  readonly signingKey: Uint8Array;
-  readonly sealingKey: Uint8Array;
-  readonly vouchKey: Uint8Array;
-  readonly promise: PromiseFigures;
-  readonly slot: SlotFigures;
+/** A checked agreement: the settings of the agent, which models and slots must fit. */
+export class Agreement extends Agreed<SlotFigures> {
   readonly terms: TermsFigures;
   readonly layout: FeatureLayout;
   readonly cold: SparseModel;
-  /** What draws an arm from the scores; null where the highest is taken. */
+  /** How an arm is drawn from the scores; null if the arm with the highest score is taken. */
   readonly exploration: Exploration | null;
 
-  /** Refuses a file whose parts are not what its configuration's digest and its layout's digest say. */
+  /** Refuses a file whose parts do not have the digests that it names for its configuration and its layout. */
   constructor(file: AgreementFile) {
     expect(file.format === FORMAT, `format ${FORMAT}`);
-    this.deployment = file.deployment;
-    [this.configuration, this.sealingKey, this.vouchKey, this.signingKey] = pinned(file, utf8(file.canonical));
+    super(file, utf8(file.canonical));
     const { arms, cells, places, digest, budgets, features } = file.layout;
     this.layout = new FeatureLayout(features, arms, file.terms.levels, budgets);
     const same = this.layout.cells === cells && this.layout.places === places && hex(this.layout.digest) === digest;
     expect(same, "the layout that its digest says");
-    [this.promise, this.slot, this.terms] = [file.promise, file.slot, file.terms];
-    const content = 12 + 4 * places;
-    const sized = file.slot.content_bytes === content && file.slot.body_bytes === content + BODY_ROOM;
-    expect(sized, `slots of ${content} bytes in bodies of ${content + BODY_ROOM}`);
+    this.terms = file.terms;
+    this.requireContent(12 + 4 * places);
     for (const whole of [file.terms.after_interactions, file.terms.lifetime_slots, file.terms.levels, file.slot.period_ms]) {
       expect(Number.isSafeInteger(whole) && whole > 0, "positive whole numbers");
     }

@@ -1,18 +1,18 @@
 /*
- * BLAKE2b (RFC 7693) with 16 bytes of digest, which WebCrypto has not: keyed for coins and report ids, with a person for
- * public digests. A 64-bit word is two 32-bit ones, low half first.
+ * BLAKE2b (RFC 7693) with a digest of 16 bytes, which WebCrypto lacks: with a key for coins and report ids, with a
+ * personalisation string for public digests. A 64-bit word is two 32-bit words, the low half first.
  */
 
 const IV = Uint32Array.of(
   0xf3bcc908, 0x6a09e667, 0x84caa73b, 0xbb67ae85, 0xfe94f82b, 0x3c6ef372, 0x5f1d36f1, 0xa54ff53a,
   0xade682d1, 0x510e527f, 0x2b3e6c1f, 0x9b05688c, 0xfb41bd6b, 0x1f83d9ab, 0x137e2179, 0x5be0cd19,
 );
-/** In which order each of the ten rounds takes the message's words; the last two repeat the first. */
+/** The order in which each round takes the message's words; the last two rounds repeat the first two. */
 const ORDER =
   "0123456789abcdef" + "ea489fd61c02b753" + "b8c052fdae367194" + "7931dcbe265a40f8" + "905724afe1bc683d" +
   "2c6a0b834d75fe19" + "c51fed4a0763928b" + "db7ec13950f4862a" + "6fe9b308c2d714a5" + "a2847615fb9e3cd0";
 const ROUNDS = Uint8Array.from(ORDER + ORDER.slice(0, 32), (digit) => parseInt(digit, 16));
-/** The columns, then the diagonals. */
+/** The words that each mixing step takes: the columns, then the diagonals. */
 const MIXED = Uint8Array.from("048c159d26ae37bf05af16bc278d349e", (digit) => parseInt(digit, 16));
 const BLOCK = 128;
 
@@ -22,7 +22,7 @@ const state = new Uint32Array(16);
 const work = new Uint32Array(32);
 const words = new Uint32Array(32);
 
-/** 16 bytes that stand for `message`, under a key of at most 64 bytes or for a purpose of at most 16. */
+/** The digest of `message` in 16 bytes, under a key of at most 64 bytes, or for a purpose (`person`) of at most 16 bytes. */
 export function blake2b(message: Uint8Array, { key, person }: { key?: Uint8Array; person?: string }): Uint8Array {
   state.set(IV);
   state[0]! ^= 0x01010000 ^ ((key?.length ?? 0) << 8) ^ DIGEST_BYTES;
@@ -88,7 +88,7 @@ function add(to: number, low: number, high: number): void {
   work[to + 1] = work[to + 1]! + high + (sum > 0xffffffff ? 1 : 0);
 }
 
-/** `to` becomes `to ^ with`, rotated right. */
+/** Set word `to` to `to ^ with`, rotated right. */
 function turn(to: number, other: number, by: number): void {
   const low = work[to]! ^ work[other]!;
   const high = work[to + 1]! ^ work[other + 1]!;

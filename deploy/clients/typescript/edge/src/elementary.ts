@@ -1,5 +1,5 @@
 /*
- * Elementary functions of a fixed order: the same bits in every engine.
+ * Elementary functions with a fixed order of operations, so that every engine gives the same bits.
  *
  * `Math.log` differs in the last bit between engines, and ECMAScript allows it. Each operation used here is fixed by
  * IEEE 754. `log` is that of `hushstream.systems.p2b.server.elementary`; `sum` adds as numpy does.
@@ -12,7 +12,7 @@ const SQRT_HALF = 0.7071067811865476;
 const LOG_TERMS = 12;
 const EXPONENT_BIAS = 1022;
 const SUBNORMAL = 2 ** 54;
-/** Up to so many numbers are added in eight lanes; more are halved first. */
+/** Up to so many numbers are added in eight lanes; a longer list is halved first. */
 const LANES_AT_MOST = 128;
 
 const bits = new DataView(new ArrayBuffer(8));
@@ -40,7 +40,7 @@ export function log(value: number): number {
   return exponent * LN2_HIGH + (2 * (ratio + ratio * series) + exponent * LN2_LOW);
 }
 
-/** The nearest whole number, the even one of two: Python's `round`. */
+/** The nearest whole number, and of two the even one, as Python's `round`. */
 export function round(value: number): number {
   const floor = Math.floor(value);
   const over = value - floor;

@@ -1,7 +1,10 @@
-/** What `hushstream.privacy.encoding` can encode here. */
+/** A value that `encode` accepts, as in `hushstream.privacy.encoding`. */
 export type Part = Uint8Array | string | number;
 
-/** Texts, bytes and whole numbers as one message that reads back in one way: a tag, 8 bytes of length, the payload, each. */
+/**
+ * Encode texts, bytes and whole numbers as one message that can be decoded in only one way: for each a tag, 8 bytes of
+ * length, and the payload.
+ */
 export function encode(...parts: readonly Part[]): Uint8Array {
   return joined(
     parts.flatMap((part) => {
@@ -12,7 +15,7 @@ export function encode(...parts: readonly Part[]): Uint8Array {
   );
 }
 
-/** A whole number as Python's encoding has it: bit_length // 8 + 1 bytes, big-endian. */
+/** A whole number as `hushstream.privacy.encoding` writes it: bit_length // 8 + 1 bytes, big-endian. */
 function wholeBytes(value: number): Uint8Array {
   const digits = value.toString(2).length;
   const size = value === 0 ? 1 : Math.floor(digits / 8) + 1;
@@ -45,7 +48,7 @@ export function hex(bytes: Uint8Array): string {
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** Bytes of a hexadecimal text; null of anything else. */
+/** The bytes of a hexadecimal text; null for any other text. */
 export function unhex(text: unknown): Uint8Array | null {
   if (typeof text !== "string" || !/^(?:[0-9a-f]{2})*$/.test(text)) return null;
   return Uint8Array.from(text.match(/../g) ?? [], (pair) => parseInt(pair, 16));

@@ -6,10 +6,10 @@ import { hmac } from "./hashes.js";
 export const KEY_BYTES = 32;
 
 /**
- * A user's key: every coin and report id comes from it, as from `hushstream.privacy.keys.Key`.
+ * A user's key, from which every coin and report id is derived, as from `hushstream.privacy.keys.Key`.
  *
- * What is derived goes through HMAC-SHA256 of WebCrypto once; the key of digests that this gives serves BLAKE2b, which
- * is no promise, so that a decision waits for nothing.
+ * HMAC-SHA256 of WebCrypto derives the key of digests once, in a promise. After that BLAKE2b uses this key without a
+ * promise, so that a decision does not wait.
  */
 export class Key {
   readonly #material: Uint8Array;
@@ -20,19 +20,19 @@ export class Key {
     this.#digestKey = digestKey;
   }
 
-  /** From 32 secret bytes. */
+  /** Make a key from 32 secret bytes. */
   static async of(material: Uint8Array): Promise<Key> {
     if (material.length !== KEY_BYTES) throw new EdgeError(`key: expected ${KEY_BYTES} bytes, got ${material.length}`);
     const own = material.slice();
     return new Key(own, await hmac(own, encode("digest-key")));
   }
 
-  /** A new one, which nobody else has. */
+  /** Make a new random key. */
   static drawn(): Promise<Key> {
     return Key.of(crypto.getRandomValues(new Uint8Array(KEY_BYTES)));
   }
 
-  /** For the device's own storage, and for nothing else. */
+  /** The secret bytes, only for the device's own store. */
   get material(): Uint8Array {
     return this.#material.slice();
   }
@@ -42,14 +42,14 @@ export class Key {
     return hmac(this.#material, encode(purpose, ...parts));
   }
 
-  /** 16 bytes that stand for one chunk and tell nobody without the key what it holds. */
+  /** A keyed digest of a chunk, in 16 bytes; without the key it does not show the chunk. */
   digest(purpose: string, chunk: Uint8Array): Uint8Array {
     const label = utf8(purpose);
     const head = [label.length, 1, chunk.length].map(littleEndian);
     return blake2b(joined([...head, label, chunk]), { key: this.#digestKey });
   }
 
-  /** A keyed uniform number in [0, below), for below up to 2^32: 128 bits reduced. */
+  /** A keyed uniform number in [0, below), for `below` up to 2^32: 128 bits, reduced. */
   uniform(purpose: string, chunk: Uint8Array, below: number): number {
     return this.digest(purpose, chunk).reduceRight((rest, byte) => (rest * 256 + byte) % below, 0);
   }

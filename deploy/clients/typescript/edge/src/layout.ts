@@ -4,10 +4,10 @@ import { require } from "./errors.js";
 import { canonical } from "./features/canonical.js";
 import { FeatureSchema, type Blocks, type Declaration } from "./features/schema.js";
 
-/** U: what the absolute units of a slot sum to at most. */
+/** U: the largest sum of the absolute units of a slot. */
 export const UNITS = 4096;
 
-/** What one interaction puts into the sums: units of cells, in as many places as the layout has. */
+/** The contribution of one interaction to the sums: units of cells, in as many places as the layout has. */
 export interface SlotUnits {
   readonly cells: Int32Array;
   readonly units: Int32Array;
@@ -16,11 +16,11 @@ export interface SlotUnits {
 /** The public layout of a slot and of the sums; as `hushstream.systems.p2b.contribution.feature_layout`. */
 export class FeatureLayout {
   readonly schema: FeatureSchema;
-  /** P: of one arm, the constant's included. */
+  /** P: number of cells of one arm, with that of the constant. */
   readonly cells: number;
-  /** (cell, units) places of one slot. */
+  /** Number of places of one slot; each holds a cell and its units. */
   readonly places: number;
-  /** 16 bytes that stand for the declared features and for how a slot's units are divided. */
+  /** Digest (16 bytes) of the declared features and of how a slot's units are divided among them. */
   readonly digest: Uint8Array;
 
   /**
@@ -59,7 +59,10 @@ export class FeatureLayout {
   }
 }
 
-/** A budget divided by shares, in whole units with the sign of the share; what is left goes to the first, one each. */
+/**
+ * Divide a budget by shares, in whole units with the sign of the share; units that are left go to the first shares, one
+ * each.
+ */
 function divide(parts: Int32Array, whole: number, budget: number, into: Int32Array): void {
   let left = budget;
   parts.forEach((part, place) => {

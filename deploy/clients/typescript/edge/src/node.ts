@@ -3,7 +3,7 @@
 import type { Mark, Store } from "./device/store.js";
 import { queue } from "./device/store.js";
 
-/** What is used of `node:fs/promises`, so that this package needs no types of Node. */
+/** The functions of `node:fs/promises` that are used here, declared so that this package needs no types of Node. */
 interface Files {
   mkdir(path: string, options: { recursive: true; mode: number }): Promise<unknown>;
   open(path: string, flags: string, mode: number): Promise<Handle>;
@@ -29,7 +29,7 @@ if (globalThis.crypto === undefined) {
 
 const files = async (): Promise<Files> => (await import(MODULE)) as Files;
 
-/** A store in a folder that its owner alone can read. One process at a time works on it. */
+/** A store in a folder that only its owner can read. Only one process at a time may use it. */
 export function fileStore(folder: string): Store {
   const path = (name: string): string => `${folder}/${encodeURIComponent(name)}`;
   return {
@@ -42,7 +42,7 @@ export function fileStore(folder: string): Store {
   };
 }
 
-/** A mark in a file; put it where a backup of the state does not reach. */
+/** A mark in a file; place it where a backup of the state does not include it. */
 export function fileMark(path: string): Mark {
   return {
     async read() {
@@ -62,11 +62,11 @@ async function contentOf(path: string): Promise<Uint8Array | null> {
   }
 }
 
-/** Written beside and put in place, so that a crash leaves the old content or the new. */
+/** Write another file and rename it, so that a crash leaves either the old content or the new one. */
 async function replace(folder: string, path: string, content: Uint8Array, durable: boolean): Promise<void> {
   const fs = await files();
   await fs.mkdir(folder, { recursive: true, mode: 0o700 });
-  // Whatever lies there, and whoever may read it, is not written into.
+  // Never write into a file that is there: others may be able to read it.
   await fs.rm(`${path}.new`, { force: true });
   const beside = await fs.open(`${path}.new`, "wx", 0o600);
   try {

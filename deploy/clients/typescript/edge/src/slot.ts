@@ -12,7 +12,7 @@ const NULL = 0;
 const REPORT = 1;
 const HEAD = 12;
 
-/** What a slot may hold of one interaction. */
+/** The report of one interaction in a slot. */
 export interface Report {
   readonly arm: number;
   readonly level: number;
@@ -25,7 +25,7 @@ export function slotBytes(layout: FeatureLayout): number {
   return HEAD + 4 * layout.places;
 }
 
-/** The content of a slot, null for one that holds nothing; refuses what the shuffler would treat as null. */
+/** Pack the content of a slot (null: a null slot); refuses a report that the shuffler would treat as null. */
 export function packSlot(layout: FeatureLayout, report: Report | null): Uint8Array {
   const view = new DataView(new ArrayBuffer(slotBytes(layout)));
   view.setUint8(0, VERSION);
@@ -41,7 +41,7 @@ export function packSlot(layout: FeatureLayout, report: Report | null): Uint8Arr
   return new Uint8Array(view.buffer);
 }
 
-/** What a slot holds: a report, null, or "forged" for what is neither (the shuffler takes it for null). */
+/** Unpack a slot: a report, null, or "forged" if it is neither (the shuffler treats that as null). */
 export function unpackSlot(layout: FeatureLayout, content: Uint8Array): Report | null | "forged" {
   if (content.length !== slotBytes(layout)) {
     throw new EdgeError(`expected ${slotBytes(layout)} bytes of slot content, got ${content.length}`);

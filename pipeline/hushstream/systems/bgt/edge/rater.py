@@ -25,13 +25,12 @@ from hushstream.engine.journal.chain import (
     append,
     covered,
     digest_records,
-    ranges_of,
     replaying,
 )
 from hushstream.engine.journal.ownership import owner
 from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.owns_journal import OwnsJournal
-from hushstream.engine.records import InputRecord, InputSlice, Output, Step, TopicPartition
+from hushstream.engine.records import InputRange, InputRecord, InputSlice, Output, Step, TopicPartition
 from hushstream.engine.refusals import DeadLetters
 from hushstream.engine.state.declared import FIXED, Declared, Flat, Single, State, integer, own_part
 from hushstream.engine.state.parts import array
@@ -226,8 +225,8 @@ class RaterMachine(OwnsJournal, Declared):
             "model_version": self.received.version,
             "slots": result.slots,
         }
-        outputs = tuple(result.outputs)
-        return Batch(ranges_of(parts.values()), self.input_digest([*parts.values()]), fields, outputs), result
+        ranges = [InputRange(*part[:4]) for part in parts.values()]
+        return Batch(ranges, self.input_digest([*parts.values()]), fields, tuple(result.outputs)), result
 
     # What the server publishes.
 

@@ -36,7 +36,7 @@ from hushstream.engine.devices.sealing import ContentOpener
 from hushstream.engine.devices.signing import SigningKeys
 from hushstream.engine.devices.travelling import place_of
 from hushstream.engine.journal.chain import Identity
-from hushstream.engine.noise.spending import Asked
+from hushstream.engine.noise.spending import ChargeResult
 from hushstream.engine.one_input import Gathered, Read
 from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
 from hushstream.engine.records import InputSlice, Output, Step
@@ -305,16 +305,16 @@ class CollectorMachine(ReopeningRole):
         if releases.opens_epoch():
             self.open_noise()
         # 1. Charge: each round is charged for itself.
-        charged = releases.ask(self.charge)
+        charge_result = releases.try_charge(self.charge)
         # 2. Draw. Nothing is known to anybody yet: a crash here repeats the draw from the same address.
-        if collector is not None and charged.refused is None:
+        if collector is not None and charge_result.refused is None:
             release = collector.release(self.naming)
         fields = self._journaled(collector, release)
         self._close_round(number, release is not None)
-        outputs = (*self._released(release), *self._ledger_entry(number, charged), *self._round_end(number))
+        outputs = (*self._released(release), *self._ledger_entry(number, charge_result), *self._round_end(number))
         # 3. Journal: the driver appends this record, and sends the outputs only when it is acknowledged. A next key
         # needs nothing here, as no round is open.
-        self.released(high, fields, outputs, charged, gathered)
+        self.released(high, fields, outputs, charge_result, gathered)
         self._settle(gathered)
 
     def open_noise(self) -> None:
@@ -356,9 +356,9 @@ class CollectorMachine(ReopeningRole):
         place = self._release_id(release.number), self.releases.epoch.number, self.releases.key.reproducible
         return (Output("releases", 0, self.chain.encode("RatingSums", self.system.release_fields(release, *place))),)
 
-    def _ledger_entry(self, number: int, charged: Asked) -> tuple[Output, ...]:
+    def _ledger_entry(self, number: int, charge_result: ChargeResult) -> tuple[Output, ...]:
         """The ledger's copy of the round's charge, which is empty if it was refused."""
-        return (self.debited(self._release_id(number), charged),) if charged.opens else ()
+        return (self.debited(self._release_id(number), charge_result),) if charge_result.opens else ()
 
     def _round_end(self, number: int) -> tuple[Output, ...]:
         """The record of the round's end, for the server."""

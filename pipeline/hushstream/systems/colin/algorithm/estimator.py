@@ -38,7 +38,8 @@ _PANEL = 64
 _HEADER = struct.Struct("<4sBBxxIIII")
 _MAGIC = b"HCOL"
 _VERSION = 1
-# Local names: at a few microseconds an event, looking a function up in a module is a visible cost.
+# Bound to names of this module: an event takes a few microseconds, and looking a function up in NumPy is a visible part
+# of them.
 _matmul, _multiply, _subtract, _vecdot = np.matmul, np.multiply, np.subtract, np.vecdot
 
 
@@ -54,7 +55,7 @@ class CollaborativeState:
         norm: float | None = None,
         limit_bytes: int = 2 << 30,
     ) -> None:
-        """A state that has seen nothing.
+        """Begin before the first row.
 
         Args:
             relation: of the users.
@@ -84,14 +85,14 @@ class CollaborativeState:
         self._size = size
         # The slack is for rounding of a vector that was normalised to the bound.
         self._largest = sys.float_info.max if norm is None else norm * norm * (1 + 2.0**-40)
-        # Only the upper triangle and the diagonal blocks are kept up; Fortran order is what BLAS writes in place.
+        # Only the upper triangle and the diagonal blocks are kept up to date. In Fortran order BLAS writes in place.
         self._c: Float64 = np.asfortranarray(np.kron(relation.matrix @ relation.matrix.T / ridge, np.eye(dimension)))
         self._panel: Float64 = np.zeros((_PANEL, size))
         self._lower: Final = np.tril_indices(dimension, -1)
         self._waiting = 0
         self._moment: Float64 = np.zeros(size)
         self._scores: Float64 | None = np.zeros(size)
-        """C times the moment while `learn` keeps it up; None once a moment was set."""
+        """C times the moment, which every `learn` updates; None after `set_moment`."""
         self._correction: Float64 = np.empty(size)
 
     @property
@@ -99,10 +100,10 @@ class CollaborativeState:
         """B, the raw sums by user, (N, d); a copy."""
         return self._moment.reshape(self.users, self.dimension).copy()
 
-    # What changes the state.
+    # Methods that change the state.
 
     def observe(self, user: int, features: Float64) -> None:
-        """Take the features that a user was shown into A; public data only.
+        """Add the features that a user was shown to A; only public data enters it.
 
         Args:
             user: node, 0 to N - 1.
@@ -121,7 +122,7 @@ class CollaborativeState:
             features: (n, d) float64.
 
         Raises:
-            LearnerError: as for `observe`; then no row was taken in.
+            LearnerError: as for `observe`; then no row was added.
         """
         if features.shape != (len(users), self.dimension):
             raise LearnerError(f"expected features of shape {(len(users), self.dimension)}, got {features.shape}")
@@ -133,7 +134,7 @@ class CollaborativeState:
             self._update(user, row)
 
     def learn(self, user: int, features: Float64, reward: float) -> None:
-        """`observe`, and take the exact reward into B; nothing about this is private.
+        """Do what `observe` does, and add the exact reward to B: the result is not private.
 
         Args:
             user: node.
@@ -164,7 +165,7 @@ class CollaborativeState:
         self._moment = moment.flatten()
         self._scores = None
 
-    # What reads it.
+    # Methods that read the state.
 
     def parameters(self) -> Float64:
         """Score vectors by user, (N, d): x is scored by its product with the user's row. A copy."""
@@ -191,7 +192,7 @@ class CollaborativeState:
         """
         if features.shape[1:] != (self.dimension,):
             raise LearnerError(f"expected features of shape (n, {self.dimension}), got {features.shape}")
-        first = self._first(user)
+        first = self._block_start(user)
         last = first + self.dimension
         squares: Float64 = _vecdot(features @ self._c[first:last, first:last], features)
         if self._waiting:
@@ -219,7 +220,7 @@ class CollaborativeState:
             raise LearnerError("expected finite features and bounds, got others")
         return best
 
-    # Bytes.
+    # The state as bytes.
 
     def dump(self) -> bytes:
         """The state as bytes: a header, then little-endian float64: triangle of C, panel, moment, scores."""
@@ -233,10 +234,11 @@ class CollaborativeState:
         return head + np.concatenate(parts).astype("<f8", copy=False).tobytes()
 
     def load(self, dumped: bytes) -> None:
-        """Take on what `dump` wrote of a state with the same relation, dimension and ridge.
+        """Restore what `dump` wrote of a state with the same relation, dimension and ridge.
 
         Raises:
-            LearnerError: not such bytes, of another version, shape or length, or not finite.
+            LearnerError: the bytes are not a dumped state, have another version, shape or length, or a number that is
+                not finite.
         """
         if len(dumped) < _HEADER.size:
             raise LearnerError(f"expected at least {_HEADER.size} bytes of a collaborative state, got {len(dumped)}")
@@ -264,16 +266,16 @@ class CollaborativeState:
         self._waiting, self._moment = waiting, moment.copy()
         self._scores = scores.copy() if kept else None
 
-    # Inside.
+    # Internal methods.
 
-    def _first(self, user: int) -> int:
+    def _block_start(self, user: int) -> int:
         if not 0 <= user < self.users:
             raise LearnerError(f"expected a user below {self.users}, got {user}")
         return user * self.dimension
 
     def _update(self, user: int, features: Float64, reward: float | None = None) -> int:
         """One step of Sherman-Morrison; returns where the user's block begins."""
-        first = self._first(user)
+        first = self._block_start(user)
         last = first + self.dimension
         if features.shape != (self.dimension,) or not features.dot(features) <= self._largest:
             raise LearnerError(self._expected_features())
@@ -307,12 +309,12 @@ class CollaborativeState:
         self._waiting = 0
 
     def _mirror_blocks(self) -> None:
-        """Bring the lower halves of the diagonal blocks up to the upper ones."""
+        """Copy the upper halves of the diagonal blocks to the lower ones."""
         blocks, (rows, columns) = self._blocks(), self._lower
         blocks[:, rows, columns] = blocks[:, columns, rows]
 
     def _blocks(self) -> Float64:
-        """The diagonal blocks of C as they stand in it, (N, d, d); a view that can be written."""
+        """The diagonal blocks of C without the waiting updates, (N, d, d); a view that can be written."""
         d = self.dimension
         blocks: Float64 = np.einsum("iaja->aij", self._c.reshape((d, -1, d, self._size // d), order="F"))
         return blocks

@@ -54,7 +54,7 @@ class NoisedRewardSums(ABC):
 
     @property
     @abstractmethod
-    def reaches_ahead(self) -> bool:
+    def draws_ahead(self) -> bool:
         """Whether noise is drawn before all its rewards have come, so that after a rollback it could cover others."""
 
     @property
@@ -107,7 +107,7 @@ class NoisedRewardSums(ABC):
     def _own_sums(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
         """`sums` of this epoch's part."""
 
-    def held(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def exact_sums(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Users that have rewards, int64 (m,), and their exact sums, int64 (m, d)."""
         blocks = np.flatnonzero(self._steps > 0)
         return blocks, self._exact[blocks]
@@ -123,7 +123,7 @@ class NoisedRewardSums(ABC):
         """
         self._base, self._base_variance = earlier._base, earlier._base_variance
         self._erase_as(earlier)
-        blocks, sums = earlier.held()
+        blocks, sums = earlier.exact_sums()
         if len(blocks):
             self._take(blocks, sums, [step] * len(blocks))
 
@@ -135,30 +135,30 @@ class NoisedRewardSums(ABC):
         self._base, self._base_variance = earlier._base.copy(), earlier._base_variance
         self._erase_as(earlier)
         if released:
-            blocks, _ = earlier.held()
+            blocks, _ = earlier.exact_sums()
             self._base[blocks] = earlier.sums(blocks)
             self._base_variance = earlier.variance
 
     def dump(self) -> bytes:
-        """The state; as sensitive as the rewards."""
+        """The state as bytes; it is as sensitive as the rewards."""
         sums = (self._steps, self._exact, self._base)
         own = struct.pack("<d", self._base_variance) + b"".join(part.astype("<i8").tobytes() for part in sums)
         return own + self._dump_noise()
 
     def load(self, state: bytes) -> None:
-        """Take over a state.
+        """Restore a dumped state.
 
         Raises:
-            HushstreamError: not the bytes of such a state.
+            HushstreamError: the bytes are no state of this kind.
         """
         nodes, dimension = self._exact.shape
         fixed = 8 * (1 + nodes * (1 + 2 * dimension))
         if len(state) < fixed:
             raise HushstreamError(f"noised_sums: expected at least {fixed} bytes of state, got {len(state)}")
         (self._base_variance,) = struct.unpack_from("<d", state)
-        held = np.frombuffer(state, "<i8", nodes * (1 + 2 * dimension), offset=8).astype(np.int64)
-        self._steps = held[:nodes].copy()
-        self._exact, self._base = held[nodes:].reshape(2, nodes, dimension).copy()
+        numbers = np.frombuffer(state, "<i8", nodes * (1 + 2 * dimension), offset=8).astype(np.int64)
+        self._steps = numbers[:nodes].copy()
+        self._exact, self._base = numbers[nodes:].reshape(2, nodes, dimension).copy()
         self._load_noise(state[fixed:])
 
     def _take(self, blocks: NDArray[np.int64], leaves: NDArray[np.int64], origins: Sequence[bytes]) -> None:
@@ -182,7 +182,7 @@ class NoisedRewardSums(ABC):
             raise HushstreamError(f"noised_sums: expected no state of noise, got {len(state)} bytes")
 
 
-class CounterMoments(NoisedRewardSums):
+class CounterSums(NoisedRewardSums):
     """NoisedRewardSums on counters: digit trees in one arena, other counters one by one.
 
     With ``single_leaves`` each reward is one leaf, named by its event (at the edge, where the boundaries of batches
@@ -197,9 +197,10 @@ class CounterMoments(NoisedRewardSums):
         self._single_leaves = single_leaves
         self._arena: BlockCounters | None = None
         self._counters: list[DrawingCounter] = []
-        # What the journal records must be what the noise is drawn under: a group of trees has names of its own.
+        # A group of trees draws its noise under another mechanism name and other parameters than one tree. The journal
+        # must record those of the group, because they are in the address of the noise.
         self._noise: Plan | BlockPlan = plan
-        if isinstance(plan, NegativeDigitTree) and plan.reaches_ahead:
+        if isinstance(plan, NegativeDigitTree) and plan.draws_ahead:
             self._noise = group = BlockPlan(plan=plan, blocks=nodes)
             self._arena = group.open(key, address)
         else:
@@ -214,8 +215,8 @@ class CounterMoments(NoisedRewardSums):
         return self._noise.parameters
 
     @property
-    def reaches_ahead(self) -> bool:
-        return self._plan.reaches_ahead
+    def draws_ahead(self) -> bool:
+        return self._plan.draws_ahead
 
     @property
     def _own_variance(self) -> float:
@@ -230,8 +231,8 @@ class CounterMoments(NoisedRewardSums):
             return
         events = np.array([event.tobytes() for event in rows.events], dtype=object)
         rank = np.arange(len(nodes)) - np.searchsorted(nodes, nodes)
-        for turn in range(int(rank.max()) + 1):
-            now = rank == turn
+        for position in range(int(rank.max()) + 1):
+            now = rank == position
             self._take(nodes[now], quantised[now], events[now].tolist())
 
     def _own_sums(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -276,7 +277,7 @@ class CounterMoments(NoisedRewardSums):
             place += size
 
 
-class ExactMoments(NoisedRewardSums):
+class ExactSums(NoisedRewardSums):
     """Sums without noise, for public data only."""
 
     @property
@@ -289,8 +290,8 @@ class ExactMoments(NoisedRewardSums):
         return {}
 
     @property
-    def reaches_ahead(self) -> bool:
-        """See `NoisedRewardSums.reaches_ahead`: there is no noise."""
+    def draws_ahead(self) -> bool:
+        """See `NoisedRewardSums.draws_ahead`: there is no noise."""
         return False
 
     @property
@@ -331,8 +332,8 @@ class NoisyRewards(NoisedRewardSums):
         return {"levels": law.levels, "epsilon_micro": law.epsilon_micro, "law": law.law}
 
     @property
-    def reaches_ahead(self) -> bool:
-        """See `NoisedRewardSums.reaches_ahead`: each draw is for one reward, which has come."""
+    def draws_ahead(self) -> bool:
+        """See `NoisedRewardSums.draws_ahead`: each draw is for one reward, which has come."""
         return False
 
     @property
@@ -360,7 +361,7 @@ def open_noised_sums(
 ) -> NoisedRewardSums:
     """The configured mechanism, before the first reward."""
     if release.mechanism == "exact":
-        return ExactMoments(nodes, features.dimension)
+        return ExactSums(nodes, features.dimension)
     if release.mechanism == "noisy-reward":
         return NoisyRewards(release, nodes, features.dimension, key, address)
-    return CounterMoments(plan_of(release, features), nodes, key, address, single_leaves=release.noise_at == "learner")
+    return CounterSums(plan_of(release, features), nodes, key, address, single_leaves=release.noise_at == "learner")

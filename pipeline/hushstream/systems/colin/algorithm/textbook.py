@@ -23,7 +23,7 @@ class TextbookCollaborative:
     """
 
     def __init__(self, relation: Relation, dimension: int, ridge: float) -> None:
-        """A state that has seen nothing (line 2)."""
+        """Begin before the first row (line 2)."""
         self.relation = relation
         self.dimension = dimension
         self.gram: Float64 = ridge * np.eye(relation.users * dimension)
@@ -35,12 +35,12 @@ class TextbookCollaborative:
         return projected
 
     def observe(self, user: int, features: Float64) -> None:
-        """Take (d,) features that a user was shown into A (line 7)."""
+        """Add (d,) features that a user was shown to A (line 7)."""
         projected = self.project(user, features)
         self.gram += np.outer(projected, projected)
 
     def learn(self, user: int, features: Float64, reward: float) -> None:
-        """`observe`, and take the exact reward into b (line 7)."""
+        """Do what `observe` does, and add the exact reward to b (line 7)."""
         self.observe(user, features)
         self.target += reward * self.project(user, features)
 

@@ -8,12 +8,14 @@ order in which partitions of learners arrive.
 The journal record holds a keyed hash chain of all rows of the epoch and of their batches. If a replay finds other
 leaves than the journal says, nothing is sent for that record again. The next release opens an epoch with new noise, at
 its full price (PRIVACY rule 7); if the budget refuses this price, nothing more is released. Noise at a step has the
-user's leaves so far, and the events of all batches, in its address. But trees with negative digits draw ahead, so there
-a take-up with a suspected rollback opens an epoch, too (`ReleasingMachine.request_epoch`).
+user's leaves so far, and the events of all batches, in its address. But trees with negative digits draw noise before
+all its rewards have come. With them, a recovery that suspects a rollback opens an epoch, too
+(`ReleasingMachine.request_epoch`).
 
-The exact sums of an erased user are deleted. Their released sums stay, and no later release names them. After a
-rotation of the zone's key (`hushstream.engine.noise.key_rotation`), the next record says so. The record after it opens
-an epoch under the new key, on the released sums, so no reward gets new noise or is charged a second time.
+The exact sums of an erased user are deleted. The user's released sums stay, and no later release contains sums of this
+user. After a rotation of the zone's key (`hushstream.engine.noise.key_rotation`), the next record says so. The record
+after it opens an epoch under the new key, on the released sums, so no reward gets new noise or is charged a second
+time.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import numpy as np
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.journal.chain import START, Identity
-from hushstream.engine.noise.spending import Asked
+from hushstream.engine.noise.spending import ChargeResult
 from hushstream.engine.one_input import Gathered, Read
 from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
 from hushstream.engine.records import InputRecord, InputSlice, Output, Step
@@ -160,7 +162,7 @@ class CounterMachine(ReopeningRole):
         return complete
 
     def _erase(self, node: int, gathered: Gathered) -> None:
-        """Delete a user's open rows and exact sums; from now on nothing of theirs counts or is released."""
+        """Delete a user's open rows and exact sums; from now on no reward of the user counts or is released."""
         if not 0 <= node < self.system.nodes:
             raise Refused(Refusal.UNKNOWN_USER)
         kept = [rows.without(node) for rows in self.pending]
@@ -205,8 +207,8 @@ class CounterMachine(ReopeningRole):
         if releases.opens_epoch():
             self._redraw()
         # 1. Charge: an epoch has one price.
-        asked = releases.ask()
-        # 2. Draw. Nothing is known to anybody yet: a crash here repeats the draw from the same address.
+        charge_result = releases.try_charge()
+        # 2. Draw. Nobody has seen a result yet: after a crash here, the same address gives the same draw.
         rows = Rows.joined(self.pending)
         self._add(rows)
         self.leaf += 1
@@ -218,12 +220,12 @@ class CounterMachine(ReopeningRole):
             "parameters": json.dumps(dict(self.noised_sums.parameters), sort_keys=True, separators=(",", ":")),
             "leaves": self.leaves,
         }
-        outputs = self._outputs(rows, asked)
-        # 3. Journal: the driver appends this record, and sends the outputs only when it stands.
-        key_rotated = self.released(high, fields, outputs, asked, gathered)
+        outputs = self._outputs(rows, charge_result)
+        # 3. Journal: the driver appends this record, and sends the outputs only when it is acknowledged.
+        key_rotated = self.released(high, fields, outputs, charge_result, gathered)
         self._settle(gathered)
         if key_rotated:
-            self._rotate(not asked.refused)
+            self._rotate(not charge_result.refused)
 
     def _add(self, rows: Rows) -> None:
         """Add the open step's rows to the sums and to the hash chain."""
@@ -233,21 +235,21 @@ class CounterMachine(ReopeningRole):
         self.noised_sums.add(rows, self._events)
         self.pending = []
 
-    def _outputs(self, rows: Rows, asked: Asked) -> tuple[Output, ...]:
+    def _outputs(self, rows: Rows, charge_result: ChargeResult) -> tuple[Output, ...]:
         place = struct.pack("<qqq", self.partition, self.releases.epoch.number, self.leaf)
         release_id = self.releases.key.digest("release-id", self.releases.nonce, place)
-        if asked.refused:
-            return self._entry(release_id, asked)
+        if charge_result.refused:
+            return self._entry(release_id, charge_result)
         release = self.system.release_record(
             self.noised_sums, rows, release_id, self.leaf, self.releases.epoch.number, self.releases.key.reproducible
         )
-        return (Output("releases", 0, self.chain.encode("Release", release)), *self._entry(release_id, asked))
+        return (Output("releases", 0, self.chain.encode("Release", release)), *self._entry(release_id, charge_result))
 
-    def _entry(self, release_id: bytes, asked: Asked) -> tuple[Output, ...]:
+    def _entry(self, release_id: bytes, charge_result: ChargeResult) -> tuple[Output, ...]:
         """The ledger's copy of the debit that opened a charge, which is empty if its price was refused."""
-        return (self.debited(release_id, asked),) if asked.opens else ()
+        return (self.debited(release_id, charge_result),) if charge_result.opens else ()
 
-    # Its noise.
+    # The noise of the sums.
 
     def open_noise(self) -> None:
         """Begin with empty sums, under the noise of this epoch."""
@@ -280,7 +282,7 @@ class CounterMachine(ReopeningRole):
 
     @property
     def draws_ahead(self) -> bool:
-        return self.noised_sums.reaches_ahead
+        return self.noised_sums.draws_ahead
 
     def tick(self, idle_ms: int) -> Output | None:
         """See `Ticks.tick`: while a step with rows is open."""

@@ -162,7 +162,8 @@ class CollaborativeLearnerMachine(DecisionRole):
         """Bind to a deployment, a home partition and the edge key."""
         models = [ModelReader(system, 0, TRACK, "CollaborativeModel")]
         settle_ms, feedback = round(system.config.settle_seconds * 1000), system.config.feedback
-        # Each user has a share of the places where feedback may wait, so that nobody's feedback moves another's.
+        # Each user has a share of the places where early feedback may wait, so that nobody's feedback removes that of
+        # another user.
         early = ShownEarlyFeedback(max(1, feedback.early_feedback // system.nodes))
         decode = partial(decode_checked, rules=system.requests)
         super().__init__(system, partition, key, models, early, feedback.remembered_events, decode)
@@ -190,8 +191,8 @@ class CollaborativeLearnerMachine(DecisionRole):
 
     def request_epoch(self, nonce: bytes, forked: bool = False, incarnations: int = 0) -> bool:
         """See `Machine.request_epoch`: trees draw noise before all its leaves have come."""
-        if self.noised_sums is not None and (forked or self.noised_sums.reaches_ahead):
-            self.epoch.ask(nonce, incarnations)
+        if self.noised_sums is not None and (forked or self.noised_sums.draws_ahead):
+            self.epoch.request(nonce, incarnations)
         return self.epoch.due
 
     def row_name(self, event_id: str) -> bytes:
@@ -209,7 +210,7 @@ class CollaborativeLearnerMachine(DecisionRole):
         nonce = self.epoch.nonce(self.chain.genesis_nonce)
         return self.system.noised_sums(noise_key, nonce, self.epoch.number, self.partition)
 
-    # A batch, from its first turn to its journal record.
+    # A batch, from its inputs to its journal record.
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: one step for one batch."""
@@ -263,8 +264,8 @@ class CollaborativeLearnerMachine(DecisionRole):
         if row is not None:
             self.open.join(row, click, part, batch)
         elif past is None:
-            # The feedback of users of this partition waits for its context, and nobody else's.
-            unfit = self._stranger(click.user) or (Reason.UNKNOWN_ARM if click.arm >= self.arms else None)
+            # Only feedback of this partition's users waits for its context.
+            unfit = self._user_refusal(click.user) or (Reason.UNKNOWN_ARM if click.arm >= self.arms else None)
             hold_early(self.early, click, part, batch, unfit)
         elif past.user != click.user:
             batch.refuse(Refusal.EVENT_OF_ANOTHER_USER, part, click.offset, click.row)
@@ -284,14 +285,14 @@ class CollaborativeLearnerMachine(DecisionRole):
 
     def _objection(self, decoded: DecodedContexts, row: int, batch: Batch) -> Refusal | None:
         columns = decoded.columns
-        stranger = self._stranger(columns.users[row])
-        if stranger is not None:
-            return stranger
+        refusal = self._user_refusal(columns.users[row])
+        if refusal is not None:
+            return refusal
         if columns.tracks[row] != TRACK:
             return Refusal.UNKNOWN_LINE
         return batch.late_click(columns.after_clicks[row]) or batch.bad_baseline(decoded, row)
 
-    def _stranger(self, user: str) -> Refusal | None:
+    def _user_refusal(self, user: str) -> Refusal | None:
         if user not in self.system.graph.index:
             return Refusal.UNKNOWN_USER
         return Refusal.FOREIGN_USER if user in self.foreign else None
@@ -319,9 +320,8 @@ class CollaborativeLearnerMachine(DecisionRole):
             self.open.add(event_id, OpenRow(self.now_ms, user, node, arm, version, chosen))
         batch.answer(event_id, past, MODEL)
         batch.counts[Outcome.DECIDED] += 1
-        if self.early:
-            for click in self.early.claim(event_id):
-                self._feed(click, batch.earlier, batch)
+        for click in self.early.claim(event_id):
+            self._feed(click, batch.earlier, batch)
 
     def _choose(
         self, scores: NDArray[np.float64], eligible: NDArray[np.bool_] | None, user: str, event_id: str
@@ -340,7 +340,7 @@ class CollaborativeLearnerMachine(DecisionRole):
         arm: int,
         propensity: int,
     ) -> float:
-        """By how much scores must differ to give this answer."""
+        """How far scores must move from these to give this answer; 0 if these give it."""
         if self.exploration is None:
             return float(scores.max() - scores[arm])
         return self.exploration.tie_gap(scores, eligible, self._drawn(*event), Drawn(arm, propensity))
@@ -404,7 +404,7 @@ class CollaborativeLearnerMachine(DecisionRole):
 
     def _send_clear(self, rows: Rows, batch: Batch) -> None:
         fields = {
-            # A sum over the rows: what it names does not depend on how they are cut into records.
+            # A sum over the rows, so that it does not depend on how the rows are cut into records.
             "batch_id": sum_of_names(rows.events),
             "config_digest": self.system.digest,
             "nodes": rows.nodes.astype("<i4").tobytes(),
@@ -422,8 +422,8 @@ class CollaborativeLearnerMachine(DecisionRole):
             return
         if self.epoch.due:
             self._redraw(batch.sequence)
-        asked = batch.ask(self.spending, self.epoch.charge_key())
-        if asked.refused:
+        charge_result = batch.try_charge(self.spending, self.epoch.charge_key())
+        if charge_result.refused:
             return
         noised_sums, ordered = self.noised_sums, Rows.joined([allowed])
         assert noised_sums is not None
@@ -435,8 +435,8 @@ class CollaborativeLearnerMachine(DecisionRole):
             noised_sums, ordered, release_id, self.leaf, self.epoch.number, reproducible
         )
         batch.releases.append(Output("releases", 0, self.chain.encode("Release", record)))
-        if asked.opens:
-            entry = self.system.ledger_entry(release_id, asked.debit, self.system.as_stated(self.key.reproducible))
+        if charge_result.opens:
+            entry = self.system.ledger_entry(release_id, charge_result.debit, self.system.as_stated(reproducible))
             batch.releases.append(Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)))
         batch.sent += len(allowed)
         batch.counts[Outcome.RELEASE] += 1

@@ -46,7 +46,7 @@ def _pack_pending(role: CollaborativeAggregatorMachine) -> Mapping[str, Any]:
 
 def _unpack_pending(role: CollaborativeAggregatorMachine, values: Mapping[str, Any]) -> None:
     nodes = values["nodes"]
-    # Rewards are not in it: the server is told noised sums.
+    # The rows have no rewards: the server receives only noised sums of them.
     role.pending = [parse_rows(nodes, values["features"], bytes(2 * len(nodes)), role.system)] if nodes else []
 
 

@@ -23,13 +23,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.feedback.answers import Answered
-from hushstream.feedback.join import NOT_SHOWN, JoinOutcome, OpenDecision, OpenDecisions
+from hushstream.feedback.join import NOT_SHOWN, Answered, JoinOutcome, OpenDecision, OpenDecisions
 from hushstream.learners.exploration import Drawn, EpsilonMixture, Exploration, draw
 from hushstream.privacy.keys import Key
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.contribution.slots import reward_level
-from hushstream.systems.p2b.edge.choosing import Interaction, Resolved
+from hushstream.systems.p2b.edge.choosing import Interaction, Resolved, uniform
 from hushstream.systems.p2b.edge.policy import UNSCORED, LearnerState
 from hushstream.systems.p2b.edge.terms import (
     CERTAIN,
@@ -441,11 +440,7 @@ class EdgeAgent:
         return int.from_bytes(self._key.digest("exploration", event_id.encode()), "little") % CERTAIN
 
     def _pick(self, ties: int) -> int:
-        return self._uniform("tie", self.decided, ties)
-
-    def _uniform(self, purpose: str, number: int, below: int) -> int:
-        """A keyed uniform integer in [0, below): 128 bits reduced, so its bias is under below * 2^-128."""
-        return int.from_bytes(self._key.digest(purpose, number.to_bytes(8, "little")), "little") % below
+        return uniform(self._key, "tie", self.decided, ties)
 
     def _require_open(self, event_id: str) -> None:
         if event_id not in self.open:

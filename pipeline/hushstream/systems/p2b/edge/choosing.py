@@ -90,7 +90,7 @@ class DrawnBefore:
     nothing = _NOTHING_DRAWN
 
     def begun(self, waits: DrawnTargets, key: Key, slot: int, first: int, length: int) -> DrawnTargets:
-        target = first + _uniform(key, "slot-target", slot, length)
+        target = first + uniform(key, "slot-target", slot, length)
         return waits._replace(targets={**waits.targets, target: slot})
 
     def resolved(self, waits: DrawnTargets, slot: int, one: Resolved) -> DrawnTargets:
@@ -215,7 +215,7 @@ def _loaded(item: Mapping[str, Any], form: type[np.generic]) -> Interaction:
     return Interaction(np.frombuffer(item["context"], form), item["arm"], item["reward"])
 
 
-def _uniform(key: Key, purpose: str, number: int, below: int) -> int:
+def uniform(key: Key, purpose: str, number: int, below: int) -> int:
     """A keyed uniform integer in [0, below): 128 bits reduced, so its bias is under below * 2^-128."""
     return int.from_bytes(key.digest(purpose, number.to_bytes(8, "little")), "little") % below
 

@@ -23,7 +23,7 @@ scores may differ in the last bit, and then they no longer tie.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import sqrt
 from typing import TypeAlias
 
@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushstream.learners.errors import LearnerError
-from hushstream.learners.linucb import Float32, LinUCB, LinUCBState
+from hushstream.learners.linucb import Bools, Float32, LinUCB, LinUCBState
 
 Arms: TypeAlias = npt.NDArray[np.intp]
 
@@ -153,6 +153,15 @@ class UserLinUCB(LinUCB):
         _sqrt(scores, scores)
         _add(means, scores, scores)
         return scores
+
+    def choose(
+        self,
+        state: UserState,
+        context: Float32,
+        tie: int | Callable[[int], int] = 0,
+        eligible: Bools | None = None,
+    ) -> tuple[int, int]:
+        return self._highest.choose(self.scores(state, context), tie, eligible)
 
     def _take_off(self, state: OwnUpdates, context: Float32, means: Float32, widths: Float32) -> None:
         """Subtract what a user's own steps change from the base's means and squared widths of a context, (K,) each."""

@@ -155,32 +155,32 @@ class LinUCBPolicy(_OnCodes):
         gram, moment = arrays
         self._models.adopt(track, version, LinUCBModel(gram, moment).state())
 
-    def begin(self, track: str) -> tuple[int, LearnerState]:
+    def begin(self, track: str) -> tuple[int, UserState]:
         model = self._models.retain(track)
         return model.version, OwnUpdates.none(model.state)
 
     def choose(
         self,
-        state: LearnerState,
+        state: UserState,
         context: NDArray[np.float32],
         eligible: NDArray[np.bool_] | None,
         pick: Callable[[int], int],
     ) -> tuple[int, int]:
-        return self._kernel.choose(_linucb(state), context, pick, eligible)
+        return self._kernel.choose(state, context, pick, eligible)
 
-    def best(self, states: Sequence[LearnerState], contexts: NDArray[np.float32]) -> Sequence[int]:
-        return self._kernel.best([_linucb(state) for state in states], contexts)
+    def best(self, states: Sequence[UserState], contexts: NDArray[np.float32]) -> Sequence[int]:
+        return self._kernel.best(states, contexts)
 
-    def scores(self, state: LearnerState, context: NDArray[np.float32]) -> NDArray[np.floating]:
-        return self._kernel.scores(_linucb(state), context)
+    def scores(self, state: UserState, context: NDArray[np.float32]) -> NDArray[np.floating]:
+        return self._kernel.scores(state, context)
 
-    def learned(self, state: LearnerState, context: NDArray[np.float32], arm: int, reward: float) -> LearnerState:
-        return self._kernel.learned(_linucb(state), context, arm, reward)
+    def learned(self, state: UserState, context: NDArray[np.float32], arm: int, reward: float) -> UserState:
+        return self._kernel.learned(state, context, arm, reward)
 
-    def dump_own(self, state: LearnerState) -> bytes:
-        return _linucb(state).dump()
+    def dump_own(self, state: UserState) -> bytes:
+        return state.dump()
 
-    def load_own(self, track: str, version: int, dumped: bytes) -> LearnerState:
+    def load_own(self, track: str, version: int, dumped: bytes) -> UserState:
         return load_user_state(self._models.retained(track, version), dumped)
 
     def dump_models(self) -> list[dict[str, Any]]:
@@ -208,36 +208,36 @@ class OneHotPolicy(_OnCodes):
         gram, moment = arrays
         self._models.adopt(track, version, OneHotModel(gram, moment).state(self._alpha))
 
-    def begin(self, track: str) -> tuple[int, LearnerState]:
+    def begin(self, track: str) -> tuple[int, OneHotState]:
         model = self._models.retain(track)
         return model.version, model.state.fork()
 
     def choose(
         self,
-        state: LearnerState,
+        state: OneHotState,
         context: NDArray[np.float32],
         eligible: NDArray[np.bool_] | None,
         pick: Callable[[int], int],
     ) -> tuple[int, int]:
-        return self._kernel.choose(_onehot(state), self.encode(context), pick, eligible)
+        return self._kernel.choose(state, self.encode(context), pick, eligible)
 
-    def best(self, states: Sequence[LearnerState], contexts: NDArray[np.float32]) -> Sequence[int]:
+    def best(self, states: Sequence[OneHotState], contexts: NDArray[np.float32]) -> Sequence[int]:
         """See `SharedPolicy.best`: codes are found one by one, and a score is read from a table."""
         return [UNSCORED] * len(states)
 
-    def scores(self, state: LearnerState, context: NDArray[np.float32]) -> NDArray[np.floating]:
-        return self._kernel.scores(_onehot(state), self.encode(context))
+    def scores(self, state: OneHotState, context: NDArray[np.float32]) -> NDArray[np.floating]:
+        return self._kernel.scores(state, self.encode(context))
 
-    def learned(self, state: LearnerState, context: NDArray[np.float32], arm: int, reward: float) -> LearnerState:
-        self._kernel.learn(_onehot(state), self.encode(context), arm, reward)
+    def learned(self, state: OneHotState, context: NDArray[np.float32], arm: int, reward: float) -> OneHotState:
+        self._kernel.learn(state, self.encode(context), arm, reward)
         return state
 
-    def dump_own(self, state: LearnerState) -> bytes:
+    def dump_own(self, state: OneHotState) -> bytes:
         """See `SharedPolicy.dump_own`: for each code in which the user learned, the code and its row, (3, K)."""
-        own = _onehot(state).own
+        own = state.own
         return b"".join(_ROW.pack(code) + row.astype("<f8", copy=False).tobytes() for code, row in own.items())
 
-    def load_own(self, track: str, version: int, dumped: bytes) -> LearnerState:
+    def load_own(self, track: str, version: int, dumped: bytes) -> OneHotState:
         """See `SharedPolicy.load_own`.
 
         Raises:
@@ -260,13 +260,3 @@ class OneHotPolicy(_OnCodes):
 
     def restore_models(self, dumped: Iterable[Mapping[str, Any]]) -> None:
         self._models.restore(dumped, OneHotState.load)
-
-
-def _linucb(state: LearnerState) -> UserState:
-    assert isinstance(state, (LinUCBState, OwnUpdates))
-    return state
-
-
-def _onehot(state: LearnerState) -> OneHotState:
-    assert isinstance(state, OneHotState)
-    return state

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -86,12 +86,9 @@ class SlotForm(Protocol):
     def fitted(self) -> bytes:
         """The part of the deployment's digest that identifies what was fitted."""
 
-    def require_content(self, content: bytes) -> None:
-        """Refuse invalid content of a slot, by the checks that are made before the window closes.
-
-        Raises:
-            BadSlot: the content is not valid.
-        """
+    @property
+    def require_content(self) -> Callable[[bytes], object]:
+        """Refuses invalid content of a slot (`BadSlot`), by the checks that are made before the window closes."""
 
     def rules(self, tracks: Sequence[str]) -> ContextRules:
         """The rules for contexts and feedback."""
@@ -164,8 +161,11 @@ class CodesForm:
         """See `SlotForm.fitted`: the centroids, and the digest of the model that users begin with."""
         return self.encoder.lattice.astype("<i8").tobytes() + (b"" if self.start is None else self.start.digest)
 
-    def require_content(self, content: bytes) -> None:
-        unpack(content, *self.shape, self.config.release.levels)
+    @cached_property
+    def require_content(self) -> Callable[[bytes], object]:
+        """See `SlotForm.require_content`: content that cannot be read."""
+        codes, arms = self.shape
+        return partial(unpack, codes=codes, arms=arms, levels=self.config.release.levels)
 
     def rules(self, tracks: Sequence[str]) -> ContextRules:
         """See `SlotForm.rules`: contexts are histograms."""

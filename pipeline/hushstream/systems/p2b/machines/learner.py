@@ -265,7 +265,7 @@ class LearnerMachine(DecisionRole):
     def request_epoch(self, nonce: bytes, forked: bool = False, incarnations: int = 0) -> bool:
         """See `Machine.request_epoch`: the lift's noise is drawn before all decisions that it covers have come."""
         if self.lift is not None:
-            self.epoch.ask(nonce, incarnations)
+            self.epoch.request(nonce, incarnations)
         return self.epoch.due
 
     def keep_users(self, store: UserStore, resident: int) -> None:
@@ -618,13 +618,13 @@ class LearnerMachine(DecisionRole):
         if self.epoch.due:
             self.epoch.redraw(batch.sequence)
             self.lift.redraw(self._lift_address())
-        asked = batch.ask(self.spending, self.epoch.charge_key())
-        if asked.refused:
+        charge_result = batch.try_charge(self.spending, self.epoch.charge_key())
+        if charge_result.refused:
             return
         step = self.lift.release(self.now_ms)
         record = lift_record(self.system, step, self.lift_id(), self.lift_id(step.leaf), self.key.reproducible)
         batch.releases.append(Output("lift", self.partition, self.chain.encode("Lift", record)))
-        entry = self.system.ledger_entry(record["release_id"], asked.debit, record["private_as_stated"])
+        entry = self.system.ledger_entry(record["release_id"], charge_result.debit, record["private_as_stated"])
         batch.releases.append(Output("ledger-edge", self.partition, self.chain.encode("LedgerEntry", entry)))
         batch.counts[Outcome.RELEASE] += 1
 

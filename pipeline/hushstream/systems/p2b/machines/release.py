@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -140,10 +140,18 @@ def terms_of(system: P2BSystem) -> ReleaseTerms:
     )
 
 
-def release_address(system: P2BSystem, genesis_nonce: bytes, partition: int, epoch: int = FIRST_EPOCH) -> NoiseAddress:
-    """The address of the noise of a partition's releases in one epoch, without window and content."""
-    terms = terms_of(system)
-    return system.noise_address("release-noise", terms.mechanism, terms.parameters, genesis_nonce, epoch, partition)
+def release_address(
+    system: P2BSystem,
+    genesis_nonce: bytes,
+    partition: int,
+    epoch: int = FIRST_EPOCH,
+    window: int | None = None,
+    content: bytes = b"",
+) -> NoiseAddress:
+    """The address of the noise of a partition's releases in one epoch; of one window if ``window`` is given."""
+    mechanism, parameters = terms_of(system).mechanism, terms_of(system).parameters
+    place = (genesis_nonce, epoch, partition, window, content)
+    return system.noise_address("release-noise", mechanism, parameters, *place)
 
 
 def window_address(
@@ -165,17 +173,20 @@ def window_address(
         # Which slots count follows from the items of the rows: under another catalogue the same slots give other sums.
         parts = (*parts, closed.item_rows.catalogue.to_bytes(4, "little"), closed.item_rows.entries)
     content = key.digest("window-content", *parts)
-    place = release_address(system, genesis_nonce, partition, epoch)
-    return replace(place, window=closed.window, content=content)
+    return release_address(system, genesis_nonce, partition, epoch, closed.window, content)
 
 
 def _of_codes(
     system: P2BSystem, key: Key, address: NoiseAddress, closed: ClosedWindow, running: RunningSums | None
 ) -> _Released:
     release, terms = system.config.release, terms_of(system)
-    reports = _sampled(system, key, address, closed)
-    everyone = np.ones(len(reports), dtype=np.bool_)
+    domain = Domain(*system.form.shape, release.levels)
+    slots = unpack_all(closed.contents, domain.codes, domain.arms, domain.levels)
+    # A report counts if the shuffler's secret coin kept it, and nulls have their coins, too.
+    coins = _coins(terms, key, address, closed)
+    reports = Reports(domain, slots.codes, slots.arms, slots.levels, slots.held & coins)
     if release.mode == "tuples":
+        everyone = np.ones(len(reports), dtype=np.bool_)
         return _Released(tuple_sums(reports.domain, tuples(reports, everyone, system.threshold)), 0.0)
     if release.mode == "paper":
         return _Released(tuple_sums(reports.domain, paper(reports, system.threshold)), 0.0)
@@ -226,14 +237,6 @@ _FORMS: Mapping[str, Callable[..., _Released]] = {
 def _coins(terms: ReleaseTerms, key: Key, address: NoiseAddress, closed: ClosedWindow) -> NDArray[np.bool_]:
     """The shuffler's secret coin for each slot of the window, nulls included."""
     return bernoulli(KeyedStream(key, address.at("sampling")), terms.sampling_units, len(closed.contents))
-
-
-def _sampled(system: P2BSystem, key: Key, address: NoiseAddress, closed: ClosedWindow) -> Reports:
-    """The window's slots; a report counts if the shuffler's secret coin kept it. Nulls have coins, too."""
-    domain, terms = Domain(*system.form.shape, system.config.release.levels), terms_of(system)
-    coins = _coins(terms, key, address, closed)
-    slots = unpack_all(closed.contents, domain.codes, domain.arms, domain.levels)
-    return Reports(domain, slots.codes, slots.arms, slots.levels, slots.held & coins)
 
 
 def _parameters(system: P2BSystem) -> Mapping[str, int | str]:

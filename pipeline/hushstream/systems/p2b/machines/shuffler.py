@@ -19,7 +19,7 @@ from hushstream.engine.devices.errors import BadSeal
 from hushstream.engine.devices.recipients import Openers
 from hushstream.engine.devices.sealing import SlotPlace
 from hushstream.engine.journal.chain import Identity
-from hushstream.engine.noise.spending import Asked
+from hushstream.engine.noise.spending import ChargeResult
 from hushstream.engine.one_input import Gathered, Read
 from hushstream.engine.records import InputSlice, Output, Step
 from hushstream.engine.release_parts import parts_of_record
@@ -149,9 +149,9 @@ class ShufflerMachine(ReleasingRole):
         if releases.opens_epoch():
             self.open_noise()
         # 1. Charge: each window is charged for itself, or all windows together for their counter.
-        asked = releases.ask(0 if self.running_sums is not None else closed.window)
+        charge_result = releases.try_charge(0 if self.running_sums is not None else closed.window)
         # 2. Draw. Nothing is known to anybody yet: a crash here repeats the draw from the same address.
-        outputs = () if asked.refused else self._outputs(closed, asked, gathered)
+        outputs = () if charge_result.refused else self._outputs(closed, charge_result, gathered)
         # 3. Journal.
         terms = terms_of(self.system)
         fields = {
@@ -161,10 +161,10 @@ class ShufflerMachine(ReleasingRole):
             "mechanism": terms.mechanism,
             "parameters": terms.text,
         }
-        if self.released(high, fields, outputs, asked, gathered, Outcome.WINDOW):
+        if self.released(high, fields, outputs, charge_result, gathered, Outcome.WINDOW):
             self.open_noise()
 
-    def _outputs(self, closed: ClosedWindow, asked: Asked, gathered: Gathered) -> tuple[Output, ...]:
+    def _outputs(self, closed: ClosedWindow, charge_result: ChargeResult, gathered: Gathered) -> tuple[Output, ...]:
         key, nonce, running, epoch = (
             self.releases.key,
             self.releases.nonce,
@@ -181,7 +181,7 @@ class ShufflerMachine(ReleasingRole):
             crowd = parts_of_record(form.crowd_record, release.crowd, self.chain, self.system.digest)
         return (
             *[Output("crowds", TRACKS.index("private"), value) for value in crowd],
-            self.debited(release.window_id, asked),
+            self.debited(release.window_id, charge_result),
         )
 
     def open_noise(self) -> None:

@@ -1,4 +1,4 @@
-"""The aggregator: makes models from releases. It reads published records alone, and has no key.
+"""Makes models from releases. The aggregator reads published records alone, and has no key.
 
 A model is the open cells and, for each, 256 tickets. A version says which cells opened and which rows of tickets
 changed. A reader that applies all versions in order has the model.
@@ -27,7 +27,7 @@ from hushstream.systems.pdap.configuration import PdapConfig, steps_to
 _OBSERVED = {"rows": "<i8", "arms": "<i8", "precision": "<f8", "weighted": "<f8"}
 
 _NEVER, _AT_FIRST, _LATER = 0, 1, 2
-"""When an arm was first offered: never, before the first release, or later."""
+"""Codes for when an arm was first offered: never, before the first release, or later."""
 
 AGGREGATE = {
     **PARTITION,
@@ -89,7 +89,7 @@ class Aggregate:
         self._digests: list[bytes] = []
 
     def change(self, arm: int, *, offered: bool) -> bool:
-        """Offer or retire an arm from the next version on, which is public; returns whether this is a change.
+        """Offer or retire an arm from the next version on; returns whether anything changed. Offers are public.
 
         Releases about a retired arm are kept, also later ones.
 
@@ -129,8 +129,8 @@ class Aggregate:
 
         Let the value have the prior variance v, and the mean be observed with scatter and noise of variance 1/P, the
         noise being Laplace of scale b. Taken as normal, at distance x from its expectation, it moves the belief by x v
-        P / (1 + v P). But the slope of a Laplace likelihood is 1/b at most, which moves it by v/b at most. So x counts
-        up to (v + 1/P) / b. Otherwise the best of a thousand arms would be the one with the largest noise.
+        P / (1 + v P). But the slope of a Laplace likelihood is 1/b at most, which moves it by v/b at most. So x is
+        clipped at (v + 1/P) / b. Without this, the best of a thousand arms would be the one with the largest noise.
         """
         means = blocks.sums / (blocks.counts * self._config.release.reward_levels)
         if not len(means):
@@ -149,8 +149,8 @@ class Aggregate:
     def pool(self) -> Int64:
         """The arms that may be shown now.
 
-        An arm that was first offered later is one of them at once, because its place in the order might never be
-        reached. An arm that was retired and is offered again has its old place.
+        An arm that was first offered after the first release is in the pool at once, because its place in the
+        permutation might never be reached. An arm that was retired and is offered again has its old place.
         """
         allowed = self._order[self._offered[self._order]]
         least = self._config.release.kappa / max(self._config.level_epsilons)

@@ -1,8 +1,10 @@
 """Gaussian belief propagation on the tree of cells: exact posterior means and variances in two passes.
 
 The value at the root has a normal prior of mean 0; the value of a child is its parent's plus a normal step. What was
-observed at a cell is a precision W and a weighted sum B = W y. A message over an edge with step variance t turns
-(W, B) into (W, B) / (1 + t W): going up, of all that was observed below; going down, of everything else.
+observed at a cell is a precision W and a weighted sum B = W y. A message over an edge with step variance t turns (W, B)
+into (W, B) / (1 + t W). A message to the parent sums up all that was observed at the child and below it; a message to a
+child sums up everything else.
+
 Source: Pearl 1988 (Probabilistic Reasoning in Intelligent Systems), chapter 7; on a tree two passes are exact.
 """
 

@@ -1,9 +1,9 @@
-"""Blocks are the releases of a window: disjoint sums of rewards with noise. Outcomes are put into blocks here.
+"""Puts the outcomes of a window into blocks, which are its releases: disjoint sums of rewards with noise.
 
 A block is a cell, an arm, the public number n of outcomes in it and the sum of their rewards. At the end of a window,
 cells of every arm are visited from the deepest level up. If n reaches the smallest size of the level, the block is
-released and its outcomes are finished. Otherwise the outcomes are counted in the parent's cell, too, and tested there.
-Outcomes that are too few even at the root stay in their cells for a later window.
+released, and its outcomes are in no later block. Otherwise the outcomes are counted in the parent's cell, too, and
+tested there. Outcomes that are too few even at the root stay in their cells for a later window.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Blocks:
     sums: Int64
 
     def __post_init__(self) -> None:
-        """Refuse columns of other lengths or types.
+        """Refuse columns whose lengths or types do not fit.
 
         Raises:
-            PdapError: names the given column.
+            PdapError: a column does not fit; names it.
         """
         for name in ("cells", "arms", "counts", "sums"):
             column = getattr(self, name)
@@ -49,11 +49,11 @@ class Blocks:
         return cls(*(np.zeros(0, dtype=np.int64) for _ in range(4)))
 
     def __len__(self) -> int:
-        """How many."""
+        """Number of blocks."""
         return len(self.cells)
 
     def take(self, rows: np.ndarray[tuple[int], np.dtype[np.bool_]] | Int64) -> Blocks:
-        """Some of them, by mask or place."""
+        """The blocks that a mask or row numbers select."""
         return Blocks(self.cells[rows], self.arms[rows], self.counts[rows], self.sums[rows])
 
     def canonical(self) -> bytes:

@@ -1,13 +1,13 @@
 """Estimates what each arm earns in each cell from released blocks: random effects of vendors, and the tree of cells.
 
 A block gives y = S/n with known noise: the rewards' own variance sigma2/n and that of the release, V/n^2. So its
-precision is P = 1 / (sigma2/n + V/n^2), and blocks of one (cell, arm) add up. An arm's value in a cell is its vendor's
-mean there plus its own deviation:
+precision is P = 1 / (sigma2/n + V/n^2), and the precisions of blocks of one (cell, arm) add up. An arm's value in a
+cell is its vendor's mean there plus its own deviation:
 
 * the vendor's mean: arms scatter around it with variance omega, so one arm has the weight w = 1 / (omega + 1/P); cells
-  are smoothed over the tree, around ``prior_share`` of the mean reward of all blocks (the arms that are played are
-  better than those that are not);
-* the deviation: `beliefs` on the tree, after the vendor's mean was subtracted from the observations. All of it is
+  are smoothed over the tree. The prior mean is ``prior_share`` of the mean reward of all blocks, because the arms that
+  are played are better than the others;
+* the deviation: `beliefs` on the tree, after the vendor's mean was subtracted from the observations. All of this is
   post-processing of releases.
 """
 
@@ -139,7 +139,7 @@ def vendor_means(
 
 
 def _added(places: Int64, values: Float64, size: int) -> Float64:
-    # Of no values at all bincount makes whole numbers.
+    # Without any value, bincount returns whole numbers.
     return np.bincount(places, values, size).astype(np.float64, copy=False)
 
 

@@ -1,4 +1,4 @@
-"""The noise of blocks: keyed, integer, and with its content in the address."""
+"""Draws the noise of blocks: keyed, of whole numbers, with a digest of the covered content in its address."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hushstream.systems.pdap.configuration import PdapConfig
 MECHANISM = "blocks"
 
 BlockNoise = Callable[[int, Blocks, bytes], Int64]
-"""(window, blocks with exact sums, digest of all outcomes so far) -> what is added to their sums, int64 (n,)."""
+"""Maps (window, blocks with exact sums, digest of all outcomes so far) to the noise of their sums, int64 (n,)."""
 
 
 def block_scales(config: PdapConfig) -> tuple[tuple[int, int], ...]:
@@ -31,7 +31,7 @@ def block_scales(config: PdapConfig) -> tuple[tuple[int, int], ...]:
 
 
 def block_variances(config: PdapConfig) -> tuple[float, ...]:
-    """Variance of that noise on a mean's sum, rewards counted from 0 to 1: V of a block of each level."""
+    """V of each level: variance of that noise on a block's sum of rewards, with rewards scaled to [0, 1]."""
     levels = config.release.reward_levels
     return tuple(laplace_variance(*scale) / levels**2 for scale in block_scales(config))
 

@@ -35,11 +35,11 @@ class Outcomes:
     names: NDArray[np.uint8]
 
     def __len__(self) -> int:
-        """How many."""
+        """Number of outcomes."""
         return len(self.cells)
 
     def take(self, rows: slice | Int64) -> Outcomes:
-        """Some of them."""
+        """The outcomes of these rows."""
         return Outcomes(self.cells[rows], self.arrivals[rows], self.arms[rows], self.rewards[rows], self.names[rows])
 
     def rows(self) -> NDArray[np.void]:

@@ -32,7 +32,7 @@ class Partition:
     """
 
     def __init__(self, grid: Grid, split_at: float, growth: float, cap: int) -> None:
-        """The root alone.
+        """Begin with the root alone.
 
         Args:
             grid: how the space is cut.
@@ -51,7 +51,7 @@ class Partition:
         self._cap = cap
 
     def __len__(self) -> int:
-        """Open cells."""
+        """Number of open cells."""
         return len(self.cells)
 
     def row(self, cell: int) -> int:
@@ -81,13 +81,13 @@ class Partition:
                 self._met.setdefault(self.grid.parent(cell), set()).add(cell)
 
     def arrivals(self, cell: int) -> int:
-        """Number of contexts that arrived in ``cell`` since its parent serves."""
+        """Number of contexts that arrived in ``cell`` since its parent opened."""
         return self._arrived.get(cell, 0) + sum(self._arrived[child] for child in self._met.get(cell, ()))
 
     def grow(self) -> list[int]:
-        """Split cells that are due, and open their children with arrivals; returns the opened cells, in order."""
+        """Split cells with enough arrivals: open their children with arrivals; returns the opened cells in order."""
         before, row = len(self.cells), 0
-        # Rows that open on the way are looked at in the same pass: a crowded child may be due at once.
+        # The same pass visits the rows that it opens: a child may have enough arrivals to split at once.
         while row < len(self.cells):
             self._grow_below(self.cells[row], row)
             row += 1
@@ -114,7 +114,7 @@ class Partition:
         return {"opened": opened.tobytes(), "split": split.tobytes(), "arrived": arrived.tobytes()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Return to a dumped state."""
+        """Restore a dumped state."""
         self.cells = np.frombuffer(state["opened"], "<i8").tolist()
         self._rows = {cell: row for row, cell in enumerate(self.cells)}
         self.parents = [self._rows[self.grid.parent(cell)] for cell in self.cells]
@@ -135,7 +135,7 @@ class Partition:
 
 
 class CellIndex:
-    """Which open cell is the deepest one over a point: one sorted search a batch."""
+    """Finds the deepest open cell over each point of a batch, by one sorted search."""
 
     def __init__(self, grid: Grid, cells: NDArray[np.int64]) -> None:
         """Index the open ``cells``, of which the first is the root.
@@ -155,7 +155,7 @@ class CellIndex:
         return np.asarray(self._rows[np.searchsorted(self._starts, paths, side="right") - 1])
 
     def row(self, path: int) -> int:
-        """The row over one path: what `rows` says of it, faster."""
+        """The row over one path: as `rows`, but faster."""
         return int(self._row_list[bisect_right(self._start_list, path) - 1])
 
     def arrivals(self, paths: Int64, rows: Int64) -> Int64:
@@ -168,7 +168,8 @@ class CellIndex:
 def _runs(grid: Grid, cells: list[int]) -> tuple[Int64, Int64]:
     """Cut the paths where the deepest open cell changes: (first path of each run, row of its cell)."""
     starts, owners = [0], [0]
-    # A cell's run follows its parent's first part and is followed by the parent's next, so a stack walks all of them.
+    # The run of a cell lies within that of its parent: it ends one part of the parent's run, and the next part begins
+    # behind it. So one pass with a stack of open parents cuts all runs.
     order = sorted(range(1, len(cells)), key=lambda row: (grid.first_path(cells[row]), level_of(cells[row])))
     stack = [(grid.width(0), 0)]
     for row in order:

@@ -10,7 +10,7 @@ from hushstream.systems.pdap.algorithm.pool import FLOOR, pool_size
 from hushstream.systems.pdap.configuration import PdapConfig
 
 _ARMS_TOLD_APART = 0.5
-"""If less than this share of arms can be shown, most items are never shown with this traffic."""
+"""The plan warns if less than this share of the arms can be shown: most items are then never shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Plan:
 def plan(config: PdapConfig, outcomes: int) -> Plan:
     """The forecast for ``outcomes`` decisions of all vendors together.
 
-    With counters at each home a block fills from one vendor's traffic alone; homes are taken as equally busy.
+    With a counter at each home, a block fills from one vendor's traffic alone; homes are assumed to be equally busy.
     """
     release = config.release
     share, least = outcomes // config.counters, config.least_counts[0]
@@ -81,9 +81,8 @@ def _warnings(config: PdapConfig, share: int, least: int, windows: int, hidden: 
     found, arms = [], config.arms
     if share < least or not windows:
         found.append(
-            f"no block will ever be released: the smallest has {count_text(least, 'outcome', ',')} and "
-            f"closes with a window, of which"
-            f" {windows} close, and a counter takes {share:,}"
+            f"no block will ever be released: the smallest needs {count_text(least, 'outcome', ',')}, a counter takes"
+            f" {share:,}, and {count_text(windows, 'window')} will close"
         )
     elif share < FLOOR * least:
         found.append(

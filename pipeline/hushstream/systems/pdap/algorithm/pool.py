@@ -23,7 +23,7 @@ def pool_size(arms: int, decisions: int, least: float) -> int:
     """min(arms, max(12, min(3 sqrt(N), .1 N / least))): this is the number of arms that N decisions can distinguish.
 
     Args:
-        arms: that there are, of all vendors.
+        arms: number of arms of all vendors.
         decisions: N, public.
         least: kappa/epsilon, outcomes of the smallest block; each arm should fill about ten of them.
     """

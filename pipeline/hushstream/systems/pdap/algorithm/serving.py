@@ -1,4 +1,4 @@
-"""Serving: an arm for a context from earlier releases alone; no click is seen here.
+"""Chooses an arm for each context from earlier releases alone; it reads no click.
 
 The deepest open cell of the context has 256 tickets; the ticket is a keyed function of user and event. So an answer can
 be repeated, and nobody without the key can predict it. The propensity is the share of tickets with that arm. If only
@@ -134,7 +134,7 @@ class Serving:
             events: (n,) as bytes; each of its user.
 
         Raises:
-            PdapError: no version was applied yet, or a context that cannot be.
+            PdapError: no version was applied yet, or a context has another shape or an entry outside [0, 1].
         """
         return self.answer(contexts, self._numbers(users, events))
 
@@ -185,7 +185,7 @@ class Serving:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Return to a dumped state."""
+        """Restore a dumped state."""
         cells = np.frombuffer(state["cells"], "<i8").astype(np.int64)
         tickets = np.frombuffer(state["tickets"], "<i4").astype(np.int64).reshape(-1, TICKETS)
         self.version, self._cells, self._tickets = state["version"], cells, tickets
@@ -226,7 +226,8 @@ class Serving:
 
 def _among(left: Int64, number: int) -> tuple[int, int]:
     """The arm of a ticket number among the remaining tickets or arms, and its probability."""
-    # A number below 256 falls on each place of up to 256 as evenly as whole numbers allow; the propensity is exact.
+    # Spread the 256 ticket numbers over at most 256 places as evenly as whole numbers allow. The propensity counts
+    # them, so it is exact.
     places = np.arange(TICKETS) * len(left) // TICKETS
     arm = int(left[places[number]])
     return arm, int((left[places] == arm).sum())

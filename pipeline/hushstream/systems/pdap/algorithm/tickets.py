@@ -1,4 +1,4 @@
-"""Tickets: 256 arms for each cell, each the winner of one draw from the beliefs about arms.
+"""Draws tickets: 256 arms for each cell, each the winner of one draw from the beliefs about arms.
 
 Ticket t of a cell is argmax over the pool of mu + temper (sd z + sv z'), z standard normal for each arm and z' for each
 vendor, sv the vendor's deviation: this is Thompson sampling, drawn ahead. So a decision is a look-up in a table, and

@@ -99,7 +99,7 @@ class _Waiting:
         self._by_arm: dict[int, dict[int, int]] = {}
 
     def come(self, value: bytes) -> None:
-        """Take a record of the counter's input; refused outcomes are in no block."""
+        """Take a record of the counter's input; outcomes that the counter refuses wait for no block."""
         try:
             name, fields = codec.decode(value, frozenset({"Outcomes", "Seal", "Tick"}))
             if name == "Outcomes" and self._of_this_counter(fields):

@@ -1,18 +1,18 @@
 """The counter role, in a zone of its own: it reads outcomes in clear, and releases disjoint noised blocks.
 
 A window closes after a number of outcomes, after a log time since its first outcome, or at a phase end. All of these
-are public. It takes whole records. The release is a function of the set of outcomes, the key and the journal's genesis:
-rows are sorted by name, so the order in which partitions of learners arrive does not matter. Epsilon is paid once, with
-the first record of a noise epoch, for any number of windows, because each outcome is in one block
+are public. A window takes whole records. The release is a function of the set of outcomes, the key and the journal's
+genesis: rows are sorted by name, so the order in which partitions of learners arrive does not matter. Epsilon is paid
+once, with the first record of a noise epoch, for any number of windows, because each outcome is in one block
 (`hushstream.systems.pdap.counter.pending`).
 
-If inputs have changed under the journal (`hushstream.engine.releasing`), outcomes that the record may have released go
-on waiting, and may be released a second time, under the noise of the next epoch, which pays its price again. The noise
-address depends on all outcomes so far. So a journal that was rolled back either draws other noise, or has the same
-outcomes. An epoch that a key rotation begins takes the waiting outcomes, none of which was released.
+If a journal record can no longer be computed from its inputs (`hushstream.engine.releasing`), the outcomes that it may
+have released go on waiting. They may be released a second time, under the noise of the next epoch, which is charged
+again. The noise address depends on all outcomes so far. So a journal that was rolled back either has the same outcomes,
+or draws other noise. An epoch that a key rotation begins takes the waiting outcomes, none of which was released.
 
-A vendor that retires or offers an item also closes the window; its record is forwarded after the release. It changes
-nothing in the counter: outcomes of items that were shown before still count.
+A vendor that retires or offers an item also closes the window; its record is forwarded after the release. The change
+has no other effect on the counter: outcomes of items that were shown before still count.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.journal.chain import Identity
-from hushstream.engine.noise.spending import Asked
+from hushstream.engine.noise.spending import ChargeResult
 from hushstream.engine.one_input import Gathered, Read
 from hushstream.engine.phase_ends import PHASE_ENDS, PhaseEnds
 from hushstream.engine.records import InputRecord, InputSlice, Output, Step
@@ -49,8 +49,8 @@ from hushstream.systems.pdap.topics import COUNTER_ZONE
 _KINDS = frozenset({"Outcomes", "ArmChange", "Seal", "Tick"})
 
 COUNT, SEAL = "count", "seal"
-"""What closed a window, as in records: COUNT at once (number of outcomes, log time, or a change of the catalogue), or
-SEAL at the end of a phase."""
+"""What closed a window, as records say it. COUNT: a number of outcomes, log time, or a change of the catalogue. SEAL:
+the end of a phase."""
 
 
 class Closing(NamedTuple):
@@ -159,7 +159,7 @@ class BlockCounterMachine(ReopeningRole):
         return Closing(SEAL) if complete else None
 
     def _changed(self, fields: dict[str, Any], gathered: Gathered) -> Closing:
-        # Which vendor sent it is known here only where each has a counter of its own.
+        # The sending vendor is known here only if each vendor has a counter of its own.
         reason = self.system.bad_change(fields["arm"], self.number if self.vendor else None)
         if reason is not None:
             raise Refused(reason)
@@ -196,7 +196,7 @@ class BlockCounterMachine(ReopeningRole):
         if len(taken):
             if not self.waits:
                 self.open_since_ms = log_time_ms
-            self.counter.take(taken)
+            self.counter.take_checked(taken)
             gathered.counts[Outcome.REWARD_TAKEN] += len(taken)
 
     def _settle(self, gathered: Gathered) -> None:
@@ -211,13 +211,13 @@ class BlockCounterMachine(ReopeningRole):
         """Release the open window, which closed with the input below ``high``; withheld outcomes go on waiting."""
         releases, counter = self.releases, self.counter
         if releases.opens_epoch():
-            # What waits is noised anew, for the first or a second time.
+            # Waiting outcomes get the noise of the opened epoch, whether they had other noise before or none.
             self.open_noise()
         # 1. Charge: an epoch has one price.
-        asked = releases.ask()
-        # 2. Draw. Nothing is known to anybody yet: a crash here repeats the draw from the same address.
+        charge_result = releases.try_charge()
+        # 2. Draw. Nobody has seen a result yet: after a crash here, the same address gives the same draw.
         outcomes, window, release = counter.open_outcomes, counter.window, None
-        if asked.refused is None:
+        if charge_result.refused is None:
             release = counter.close(window)
         else:
             counter.withhold()
@@ -230,12 +230,12 @@ class BlockCounterMachine(ReopeningRole):
             "parameters": self.system.parameters,
             "history": releases.key.digest("outcomes", counter.history),
         }
-        outputs = (*self._released(release, closed.by), *self._entry(window, asked), *self._passed_on(closed))
-        # 3. Journal: the driver appends this record, and sends the outputs only when it stands.
-        key_rotated = self.released(high, fields, outputs, asked, gathered)
+        outputs = (*self._released(release, closed.by), *self._entry(window, charge_result), *self._passed_on(closed))
+        # 3. Journal: the driver appends this record, and sends the outputs only when it is acknowledged.
+        key_rotated = self.released(high, fields, outputs, charge_result, gathered)
         self._settle(gathered)
         if key_rotated:
-            # What waits was never released.
+            # The waiting outcomes were never released, so the new noise costs nothing.
             self.open_noise()
 
     def open_noise(self) -> None:
@@ -254,11 +254,11 @@ class BlockCounterMachine(ReopeningRole):
         ]
         return [Output("releases", 0, self.chain.encode("BlockRelease", fields)) for fields in parts]
 
-    def _entry(self, window: int, asked: Asked) -> tuple[Output, ...]:
+    def _entry(self, window: int, charge_result: ChargeResult) -> tuple[Output, ...]:
         """The ledger's copy of the debit that opened a charge, which is empty if its price was refused."""
-        if not asked.opens:
+        if not charge_result.opens:
             return ()
-        return (self.debited(self._release_id(window, 0), asked, of_party("ledger", self.vendor)),)
+        return (self.debited(self._release_id(window, 0), charge_result, of_party("ledger", self.vendor)),)
 
     def _passed_on(self, closed: Closing) -> tuple[Output, ...]:
         """The phase end, or the change of the catalogue, that is forwarded to the aggregator."""

@@ -1,7 +1,8 @@
-"""The counter: makes disjoint noised blocks of outcomes. It alone holds rewards.
+"""Makes disjoint noised blocks of outcomes; the counter alone holds rewards.
 
-Every outcome enters one pending (cell, arm): the cell that served its context, the arm that was shown. At the close of
-a window `blocks.close` forms blocks; each is released once, as (n, s + noise), and its outcomes are forgotten.
+Every outcome enters the pending row of one (cell, arm): the cell that served its context, and the arm that was shown.
+At the close of a window `blocks.close` forms blocks; each is released once, as (n, s + noise), and its outcomes are
+forgotten.
 
 Guarantee:
     Replace one reward of one event by another, everything public (cells, arms, times, who was served by whom, that
@@ -13,18 +14,18 @@ Guarantee:
     in L1, in one entry.
 
     *Given equal earlier releases everything else is equal.* Run both histories with the same coins, except that the
-    noise z of the block B that holds the event is z' = z + (r - r') in the other. Then up to B's release both are
-    the same: arms are a function of contexts, models and tickets' coins; models of releases; membership and windows
-    of counts. At B the noised sum is s + z = s' + z'. So all that follows is the same too, also what an adversary
-    chooses by it: contexts, later rewards, when to ask. Which block is B is decided by counts alone, so it is the
-    same one in both, and z -> z' is one to one.
+    noise z of the block B that holds the event is z' = z + (r - r') in the other. Then up to B's release both are the
+    same: arms are a function of contexts, models and tickets' coins; models of releases; membership and windows of
+    counts. At B the noised sum is s + z = s' + z'. So all that follows is the same too, also what an adversary chooses
+    by it: contexts, later rewards, when to ask. Counts alone decide which block is B, so B is the same in both, and z
+    -> z' is one to one.
 
     *Price.* Only B's noise has another value: its probability changes by e^(|r - r'| / (R / eps_l)) <= e^eps_l at
     most, l the level of B. Pure eps_l <= max_l eps_l; the noise tables are off by one draw's residue.
     c events of one person: at most c noises move, by R each: c eps (group privacy, through hybrids).
 
-    *What would break it*: a window that a reward closes, a size that is tested on rewards, a block released twice,
-    an arm chosen by who has seen rewards. `hushstream.replay.studies.pdap.audits.rows` plays all of these.
+    *What would break it*: a window that a reward closes, a size that is tested on rewards, a block released twice, an
+    arm chosen by somebody who has seen rewards. `hushstream.replay.studies.pdap.audits.rows` plays all of these.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class Counter:
         self.taken = 0
         self._config = config
         self.noise = noise
-        self._grid = config.grid
+        self._grid, self._schedule, self._least_counts = config.grid, config.schedule, config.least_counts
         self._pending = Blocks.none()
         self._fresh: list[Blocks] = []
         self._arrivals: list[Int64] = []
@@ -96,14 +97,14 @@ class Counter:
 
     def _open_at(self, taken: int) -> None:
         """The number of taken outcomes at which the open window began."""
-        self._opened_at, self._closes_at = taken, self._config.schedule.after(taken)
+        self._opened_at, self._closes_at = taken, self._schedule.after(taken)
 
     def take(self, outcomes: Outcomes) -> None:
         """Take outcomes into the open window.
 
         Raises:
-            PdapError: a column, cell, arm or reward that cannot be, or more outcomes than the horizon. Nothing is
-                taken then. The message repeats no reward.
+            PdapError: an invalid column, cell, arm or reward, or more outcomes than the horizon. No outcome is taken
+                then. The message repeats no reward.
         """
         self.require(outcomes)
         if self.taken + len(outcomes) > self._config.release.horizon:
@@ -111,6 +112,10 @@ class Counter:
                 f"outcomes: expected at most {self._config.release.horizon} ever, got {self.taken} and"
                 f" {len(outcomes)} more"
             )
+        self.take_checked(outcomes)
+
+    def take_checked(self, outcomes: Outcomes) -> None:
+        """See `take`; the caller must have checked the outcomes (`require`) and the horizon."""
         ones = np.ones(len(outcomes), dtype=np.int64)
         self._fresh.append(Blocks(outcomes.cells, outcomes.arms, ones, outcomes.rewards))
         self._arrivals.append(outcomes.arrivals)
@@ -124,11 +129,11 @@ class Counter:
             window: its number; the caller decides by public facts alone when it closes.
 
         Raises:
-            PdapError: it is not the open one: a window closes once.
+            PdapError: it is not the open window: a window closes once.
         """
         if window != self.window:
             raise PdapError(f"window: expected {self.window} to close, got {window}")
-        blocks, self._pending = close(self._grid, self.pending, self._config.least_counts)
+        blocks, self._pending = close(self._grid, self.pending, self._least_counts)
         arrived, arrivals = self._next()
         noise = self.noise(window, blocks, self.history)
         noised = Blocks(blocks.cells, blocks.arms, blocks.counts, checked_add(blocks.sums, noise))
@@ -141,9 +146,9 @@ class Counter:
 
     def _next(self) -> tuple[Int64, Int64]:
         """Open the next window; returns the cells in which contexts arrived in this one, and their numbers."""
-        # Of all outcomes ever, not of the blocks alone: two histories with other events and equal sums would else
-        # meet one noise, and show that their sums are equal. In the order of names, so that it does not matter how
-        # those who send outcomes raced.
+        # The digest covers all outcomes ever, not the blocks alone: otherwise two histories with other events but equal
+        # sums would get the same noise, and show that their sums are equal. Rows are sorted by name, so that the order
+        # in which learners send outcomes does not matter.
         rows = np.sort(np.concatenate([*self._rows, np.zeros(0, dtype=ROW)]))
         self.history = blake2b(self.history + rows.tobytes(), digest_size=_HISTORY_BYTES).digest()
         arrived, arrivals = np.unique(
@@ -168,7 +173,7 @@ class Counter:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Return to a dumped state."""
+        """Restore a dumped state."""
         self.window, self.taken, self.history = state["window"], state["taken"], bytes(state["history"])
         self._pending = Blocks(*(np.frombuffer(state[name], "<i8").astype(np.int64) for name in _COLUMNS))
         self._fresh = []
@@ -185,7 +190,7 @@ class Counter:
         """Refuse invalid outcomes.
 
         Raises:
-            PdapError: a column, cell, arm or reward; the message repeats no reward.
+            PdapError: an invalid column, cell, arm or reward; the message repeats no reward.
         """
         columns = (outcomes.cells, outcomes.arrivals, outcomes.arms, outcomes.rewards)
         if any(column.dtype != np.int64 or column.shape != (len(outcomes),) for column in columns):

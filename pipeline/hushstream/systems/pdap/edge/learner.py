@@ -48,6 +48,7 @@ from hushstream.systems.pdap.algorithm.aggregate import Aggregate
 from hushstream.systems.pdap.algorithm.outcomes import NAME_BYTES, Outcomes
 from hushstream.systems.pdap.algorithm.serving import SERVING, Serving
 from hushstream.systems.pdap.algorithm.tickets import TICKETS
+from hushstream.systems.pdap.cells import Grid
 from hushstream.systems.pdap.deployment import TRACK, PdapSystem
 from hushstream.systems.pdap.reasons import PdapRefusal
 from hushstream.systems.pdap.records import MAX_ROWS_A_RECORD, Forward, forward_fields, outcome_fields, parse_model
@@ -59,13 +60,13 @@ _SHARE = CERTAIN // TICKETS
 
 @dataclass(slots=True)
 class PathContexts(DecodedContexts):
-    """Contexts with their paths on the deepest level of the grid, which no model changes."""
+    """Contexts with their paths on the deepest level of the grid. Paths do not depend on the model."""
 
     paths: list[int] = field(default_factory=list)
 
 
 class MayShow(NamedTuple):
-    """Arms that may be shown if items have names, under one model and one version of the vendor's catalogue.
+    """Which arms may be shown if items have names, under one model and one version of the vendor's catalogue.
 
     Attributes:
         versions: versions of both.
@@ -146,10 +147,11 @@ class PdapLearnerMachine(DecisionRole):
     def __init__(self, system: PdapSystem, vendor: str, partition: int, key: Key) -> None:
         """Bind to a deployment, a vendor by name, one of its home partitions and its edge key."""
         feedback = system.config.feedback
-        # What was shown is public, so that users may share the places; no reward takes one.
+        # Users may share the places for early feedback, because only pieces that say what was shown take one, and that
+        # is public; no reward takes a place.
         early = ShownEarlyFeedback(feedback.early_feedback, feedback.early_feedback)
         models = [ModelReader(system, 0, TRACK, "TicketModel")]
-        decode = partial(_decode, system)
+        decode = partial(_decode, system, system.config.grid)
         super().__init__(system, partition, key, models, early, feedback.remembered_events, decode, vendor)
         self.vendor, self.home = vendor, system.homes[vendor]
         self.open: OpenRows[OpenRow] = OpenRows(system.settle_ms, self.arms)
@@ -172,7 +174,7 @@ class PdapLearnerMachine(DecisionRole):
         """An opaque name of the forward of an event, 16 bytes, for the serving vendor alone."""
         return self.key.digest("forward", self.chain.genesis_nonce, event_id.encode())
 
-    # A batch, from its first turn to its journal record.
+    # A batch, from its inputs to its journal record.
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: one step for one batch."""
@@ -231,8 +233,8 @@ class PdapLearnerMachine(DecisionRole):
         if row is not None:
             self.open.join(row, click, part, batch, self._bad_reward(click))
         elif past is None:
-            # The feedback of users of this partition waits for its context, and nobody else's.
-            unfit = self._stranger(click.user) or (Reason.UNKNOWN_ARM if click.arm >= self.arms else None)
+            # Only feedback of this partition's users waits for its context.
+            unfit = self._user_refusal(click.user) or (Reason.UNKNOWN_ARM if click.arm >= self.arms else None)
             hold_early(self.early, click, part, batch, unfit)
         elif past.user != click.user:
             batch.refuse(Refusal.EVENT_OF_ANOTHER_USER, part, click.offset, click.row)
@@ -259,8 +261,8 @@ class PdapLearnerMachine(DecisionRole):
         columns = decoded.columns
         if columns.tracks[row] != self.vendor:
             return Refusal.UNKNOWN_LINE
-        stranger = self._stranger(columns.users[row])
-        return stranger or batch.late_click(columns.after_clicks[row]) or batch.bad_baseline(decoded, row)
+        refusal = self._user_refusal(columns.users[row])
+        return refusal or batch.late_click(columns.after_clicks[row]) or batch.bad_baseline(decoded, row)
 
     def _decide(self, decoded: DecodedContexts, row: int, forwards: dict[int, list[Forward]], batch: Batch) -> None:
         columns = decoded.columns
@@ -273,7 +275,7 @@ class PdapLearnerMachine(DecisionRole):
         found = self.serving.one(path, user.encode(), event_id.encode(), eligible)
         version = self.serving.version
         past = PastDecision(user, found.arm, found.propensity * _SHARE, version)
-        # Whole numbers alone decide, so no other arm is as good.
+        # Whole numbers decide, so rounding can give no other answer.
         batch.as_journaled(past, lambda arm, propensity: float("inf"))
         self.past.put(event_id, past)
         place = (found.arm, past.propensity, version, found.cell, found.arrival)
@@ -285,15 +287,14 @@ class PdapLearnerMachine(DecisionRole):
             forwards.setdefault(serving, []).append(forward)
         batch.answer(event_id, past, MODEL)
         batch.counts[Outcome.DECIDED] += 1
-        if self.early:
-            for click in self.early.claim(event_id):
-                self._feed(click, batch.earlier, batch)
+        for click in self.early.claim(event_id):
+            self._feed(click, batch.earlier, batch)
 
     def _eligible(self, mask: bytes) -> Bools | None:
         """The arms that may be shown to a context that names these arms, or none: (arms,).
 
-        None for all arms with tickets. An arm is not shown any more after its vendor has retired it, whatever the last
-        model says.
+        None for all arms with tickets. An arm that its vendor has retired is not shown any more, even if the last model
+        has tickets for it.
         """
         eligible = eligible_mask(mask, self.arms) if mask else None
         if self.items is None:
@@ -311,13 +312,13 @@ class PdapLearnerMachine(DecisionRole):
             with_tickets[:] = False
             with_tickets[shown[named[shown]]] = True
             if not with_tickets.any():
-                # No model knows of them yet.
+                # The model has no ticket for an offered item yet, so all offered items of this vendor may be shown.
                 with_tickets[own] = catalogue.offered
-            as_said = len(shown) > 0 and bool(named[shown].all())
-            self._may_show = MayShow(versions, named, None if as_said else with_tickets)
+            all_still_offered = len(shown) > 0 and bool(named[shown].all())
+            self._may_show = MayShow(versions, named, None if all_still_offered else with_tickets)
         return self._may_show
 
-    def _stranger(self, user: str) -> Refusal | None:
+    def _user_refusal(self, user: str) -> Refusal | None:
         """Why a user's record is refused, if this is not their home partition."""
         return None if self.is_home_of(user) else Refusal.FOREIGN_USER
 
@@ -379,15 +380,15 @@ class PdapLearnerMachine(DecisionRole):
         batch.releases.append(Output(topic, 0, self.chain.encode(name, fields)))
 
 
-def _decode(system: PdapSystem, part: InputSlice) -> PathContexts:
+def _decode(system: PdapSystem, grid: Grid, part: InputSlice) -> PathContexts:
     found, schema = decode_checked(part, system.requests), system.config.declared
     contexts = found.columns.contexts
     good = np.ones(len(contexts), dtype=np.bool_)
     good[list(found.refused)] = False
-    # What is refused has no path; any stands for it.
+    # A refused context has no path; any path takes its place, and nothing reads it.
     paths = np.zeros(len(contexts), dtype=np.int64)
     known = contexts[good] if schema is None else schema.positions(schema.read(contexts[good].tobytes()))
-    paths[good] = system.config.grid.paths(known)
+    paths[good] = grid.paths(known)
     return PathContexts(
         found.low, found.high, found.columns, found.refused, found.oversized, found.losses, paths=paths.tolist()
     )

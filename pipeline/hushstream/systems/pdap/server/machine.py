@@ -53,10 +53,10 @@ class PdapAggregatorMachine(PublishingRole):
         super().__init__(system, identity, "TicketModel", ("releases", track), SERVER_ZONE, origins)
         self.as_stated = True
         self.aggregate = Aggregate(system.config)
-        # Nobody is sent the first version: it follows from the configuration.
+        # The first version is not published: every reader computes it from the configuration.
         self.aggregate.publish()
         self.waiting: list[bytes] = []
-        """Records of releases that were not taken yet: parts of a release, and releases that wait for a phase end."""
+        """Records of releases that are not folded yet: incomplete ones, and those that wait for a phase end."""
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: a version for each release that a count closed, run of changes of items, and phase."""
@@ -74,7 +74,8 @@ class PdapAggregatorMachine(PublishingRole):
                     due |= self._on_release(fields, record, gathered)
             except Refused as error:
                 gathered.refuse(error.reason, record)
-            # A change comes behind the release of the window that it closed: two records are ahead of the next one.
+            # Changes that arrive together give one version. The next change is at most two records ahead: it comes
+            # right behind the release of the window that it closed.
             if due and all(one.name != "ArmChange" for one in read[place + 1 : place + 3]):
                 self.publish(record.offset + 1, self._version(), gathered)
                 due = False
@@ -95,7 +96,7 @@ class PdapAggregatorMachine(PublishingRole):
         gathered.counts[Outcome.RELEASE] += 1
         if fields["closed_by"] != "count" or fields["part"] + 1 < fields["parts"]:
             return False
-        self._enter(lambda found: found["counter"] == fields["counter"] and found["window"] <= fields["window"])
+        self._fold_due(lambda found: found["counter"] == fields["counter"] and found["window"] <= fields["window"])
         return True
 
     def _on_change(self, fields: dict[str, Any], gathered: Gathered) -> bool:
@@ -112,7 +113,7 @@ class PdapAggregatorMachine(PublishingRole):
 
     def _phase_ended(self) -> bool:
         """Take the waiting releases, after all counters have ended the phase."""
-        self._enter(lambda found: found["phase"] <= self.phase_ends.complete)
+        self._fold_due(lambda found: found["phase"] <= self.phase_ends.complete)
         return True
 
     def _version(self) -> dict[str, Any]:
@@ -140,7 +141,7 @@ class PdapAggregatorMachine(PublishingRole):
         if not known or not 0 <= fields["counter"] < config.counters:
             raise PdapError("release: expected arms and a counter of this deployment, got others")
 
-    def _enter(self, due: Callable[[Mapping[str, Any]], bool]) -> None:
+    def _fold_due(self, due: Callable[[Mapping[str, Any]], bool]) -> None:
         """Fold the releases that are due, in the order of their counters and windows."""
         records = [(codec.decode(value)[1], value) for value in self.waiting]
         self.waiting = [value for fields, value in records if not due(fields)]

@@ -1,4 +1,4 @@
-"""Makes the published model from releases: post-processing of releases and public counts.
+"""Makes the published model from releases and public counts: it is post-processing of these.
 
     a_i = T_i / (T_i + n (sigma f)^2)      T_i slots in the release of counter i, (sigma f Delta)^2 its noise's variance
     A = a / max a
@@ -14,8 +14,8 @@ weight and one sum.
 *The model is the same on every machine.* A_i is a whole number of 2^-16, G a sum of int64 products: exact, in any
 order. The rest is additions, products, quotients and square roots of single doubles, each of which IEEE 754 fixes,
 coordinate by coordinate, with no sum over coordinates; the weights are rounded to int32 in units of 2^-12 (ties to
-even). |w_j| <= R sqrt(versions) by Cauchy and Schwarz, since G_j is the sum of what H_j has the squares of: far below
-2^19.
+even). G_j is the sum of its changes, and H_j the sum of their squares, so |w_j| <= R sqrt(versions) by Cauchy and
+Schwarz: far below 2^19.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _ONE = 1 << WEIGHT_BITS
 
 
 class Taken(Enum):
-    """The outcome of a release."""
+    """What the aggregator did with a release."""
 
     TAKEN = "taken"
     STALE = "stale"
-    """A release of the same counter that is not later than the last one taken."""
+    """It is not later than the last release that was taken of the same counter."""
     SCREENED = "screened"
 
 
@@ -65,7 +65,7 @@ class Aggregate:
     """Folds releases; see the module's docstring. It holds public values alone."""
 
     def __init__(self, config: PdolConfig, noise: Noise | None = None) -> None:
-        """Before the first release.
+        """Begin before the first release.
 
         Args:
             config: of the sound form.
@@ -115,9 +115,9 @@ class Aggregate:
         return max(1, len(staying))
 
     def on_membership(self, node: int, present: bool) -> None:
-        """Take a node that joins or leaves.
+        """Note that a node joins or leaves.
 
-        Releases of its counter stay, and no version waits for a node that has left.
+        The releases of its counter stay. No version waits for a node that has left.
 
         Raises:
             BadRelease: there is no such node.
@@ -159,7 +159,7 @@ class Aggregate:
         """The next version, from the releases so far.
 
         Raises:
-            BadRelease: the weighted sum could leave 64 bits, which takes millions of counters.
+            BadRelease: the weighted sum might not fit into 64 bits; this needs millions of counters.
         """
         weights, frozen = self.weights()
         self._require_capacity()
@@ -173,7 +173,7 @@ class Aggregate:
         return self.model
 
     def _expect(self) -> None:
-        """The number of releases that the next version waits for; a phase end does not change it."""
+        """Set the number of releases that the next version waits for; a phase end does not change it."""
         if self._since >= self._expected:
             self._expected = min(self._wanted, self._expected + 1)
         elif self._round_is_over:
@@ -240,7 +240,7 @@ class Aggregate:
     def _require_capacity(self) -> None:
         largest = (largest_size(self._sums) + largest_size(self._frozen)) * len(self._sums)
         if largest << WEIGHT_BITS > LARGEST_SUM:
-            raise BadRelease("releases: expected a weighted sum within 2^62, got more counters than that takes")
+            raise BadRelease("releases: expected a weighted sum below 2^62, got too many counters for that")
 
     def _freeze(self, domain: int, generation: int) -> None:
         """Keep the domain's last sum; the next counter begins empty.
@@ -290,7 +290,7 @@ def too_long(difference: NDArray[np.int64], limit: int) -> bool:
     """Whether the norm of a vector exceeds ``limit``, in whole numbers: the answer is the same on every machine."""
     if len(difference) and max(int(difference.max()), -int(difference.min())) > limit:
         return True
-    # Cut in two halves: squares of both stay exact in 64 bits for up to 2^20 coordinates.
+    # Cut each value into two halves: their squares are summed exactly in 64 bits for up to 2^20 coordinates.
     high, low = difference >> _HALF_BITS, difference & _HALF
     squares = (int(high @ high) << 2 * _HALF_BITS) + (int(high @ low) << (_HALF_BITS + 1)) + int(low @ low)
     return squares > limit * limit

@@ -1,4 +1,4 @@
-"""The counter of a domain, and the figures of its noise that the aggregator uses.
+"""Opens the counters of a domain, and computes the figures of their noise that the aggregator uses.
 
 The aggregator's model must be the same on every machine, so these figures are made of additions, multiplications,
 divisions and square roots of single floats, which IEEE 754 fixes, and of exact fractions: no eigenvalues, no libm.
@@ -26,7 +26,7 @@ SYSTEM = "pdol"
 PURPOSE = "release-noise"
 MECHANISM = "sums of hinge gradients"
 LARGEST_SUM_BITS = 32
-"""Sums of one domain, noise with them, stay below 2^32 on the lattice: weighed sums of 2^14 counters fit 64 bits."""
+"""One domain's sums, with noise, stay below 2^32 on the lattice: weighted sums of 2^14 counters fit into 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Noise:
     Attributes:
         variance: mean variance over the horizon, (sigma f Delta)^2; 0 without noise.
         steps: l_0, l_1, ...: the noise after t leaves is sum_s l_s z_(t-s) with z of variance ``fresh``; empty if the
-            counter is no such filter.
+            counter's noise has another form.
         fresh: variance of one z.
         most: a bound on the variance of the difference of two releases, if ``steps`` is empty.
     """
@@ -74,7 +74,8 @@ def plan_of(sharing: SharingConfig, dimension: int) -> Plan:
         plan = replace(best_tree(budget, sharing.horizon, dimension, UNIT), nodes_per_block=1)
     else:
         plan = BufferedToeplitz(budget=budget, dimension=dimension, sensitivity=UNIT, horizon=sharing.horizon)
-    # The weighted sum over all domains is one int64 (see `aggregate`): this is far above any real setting.
+    # The weighted sum over all domains has to fit into int64 (see `aggregate`). The limit is far above any real
+    # setting.
     largest = sharing.horizon * max(sharing.sizes) * UNIT + 64 * math.sqrt(figures_of(plan).variance)
     if largest > 1 << LARGEST_SUM_BITS:
         raise ConfigurationError(
@@ -102,7 +103,8 @@ def figures_of(plan: Plan) -> Noise:
         return Noise(fresh * _mean_square(steps), steps, fresh, 0.0)
     if not isinstance(plan, NegativeDigitTree):
         raise ConfigurationError(f"counter: expected blt or negative-digit, got {plan.mechanism}")
-    # A release adds at most b // 2 nodes of each level, and another takes as many away.
+    # A release has the noise of at most b // 2 nodes of each level. The difference of two releases has that of twice as
+    # many.
     nodes = 2 * plan.levels * (plan.base // 2)
     return Noise(plan.mean_square(plan.horizon), (), 0.0, nodes * plan.noise.variance)
 
@@ -208,7 +210,7 @@ class Counters:
         return self.plan.restore(self.key, replace(self.address, window=generation), state)
 
     def save(self, generation: int, counter: Counter) -> bytes:
-        """Its state, with a keyed digest if there is noise."""
+        """The state of a counter, with a keyed digest if there is noise."""
         if self.silent:
             return counter.dump()
         return self.plan.save(self.key, replace(self.address, window=generation), counter)

@@ -17,7 +17,7 @@ from hushstream.systems.pdol.errors import BadRows
 
 
 class Refusal(IntEnum):
-    """Why a slot is null; zone-private, because it depends on the record's content."""
+    """Why a slot was made null; this is zone-private, because it depends on the record's content."""
 
     TAKEN = 0
     NOT_FINITE = 1
@@ -57,7 +57,8 @@ def quantise(
     why = np.zeros(len(labels), dtype=np.int8)
     signed = np.asarray(labels)
     why[~((signed == 1) | (signed == -1))] = Refusal.LABEL
-    # A value above 1 makes the record too long, whatever else is in it; and only small ones convert exactly.
+    # A value above 1 makes the record too long, whatever its other values are. The check comes before the conversion,
+    # because only small values convert exactly.
     why[_any(row, ~(np.abs(values) <= 1), len(why))] = Refusal.LENGTH
     outside = (indices < 0) | (indices >= dimension)
     why[_any(row, outside, len(why))] = Refusal.INDEX

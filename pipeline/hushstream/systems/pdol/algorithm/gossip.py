@@ -7,9 +7,9 @@ At round t (from 1) a node holds theta_t and has sent theta~_t = theta_t + noise
     theta_(t+1) = sum_j a_ij theta~_t^j - alpha_t g;  send theta~_(t+1) = theta_(t+1) + Lap(2 alpha_t sqrt(n) / epsilon)
 
 Parameters are whole numbers of 2^-20, so the noised values are on the lattice, too. alpha_t g is truncated toward zero,
-coordinate by coordinate, so its L1 norm is at most alpha_t sqrt(n) ||q||_2 2^-12 <= alpha_t sqrt(n): two records differ
-by at most twice that, which is the sensitivity here, rounded up. Of a late neighbour the last sent parameters are used.
-The guarantee, and its limits, are in `hushstream.systems.pdol.guarantee`.
+coordinate by coordinate, so its L1 norm is at most alpha_t sqrt(n) ||q||_2 2^-12 <= alpha_t sqrt(n): the steps for two
+records differ by at most twice that. This is the sensitivity here, rounded up. If a neighbour is late, its last sent
+parameters are used. The guarantee, and its limits, are in `hushstream.systems.pdol.guarantee`.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class GossipNode:
     """One node. Its own parameters are as sensitive as its records."""
 
     def __init__(self, node: int, mixing: NDArray[np.int64], config: PdolConfig) -> None:
-        """Before its first record.
+        """Begin before the first record.
 
         Args:
             node: which row of ``mixing``.
@@ -129,10 +129,10 @@ class GossipNode:
         self._own = np.zeros(dimension, dtype=np.int64)
 
     def on_parameters(self, neighbour: int, after: int, values: NDArray[np.int64]) -> bool:
-        """Keep the parameters that a neighbour (or the node itself) sent after a round, unless newer ones are known.
+        """Keep the parameters that a neighbour (or this node) sent after a round, unless newer ones are known.
 
         Raises:
-            BadRelease: no neighbour, or values of another type or size.
+            BadRelease: the sender is no neighbour, or the values have another type or size.
         """
         place = self._place.get(neighbour)
         if place is None:
@@ -191,7 +191,7 @@ class GossipNode:
         return Seen(1 if score > 0 else -1, max(0.0, 1.0 - label * score / _MARGIN)), mixed
 
     def dump(self) -> bytes:
-        """The state; as sensitive as the records."""
+        """The state as bytes; it is as sensitive as the records."""
         parts = (np.array([self.round]), self._sent_after, self._own, self._known)
         return b"".join(part.astype("<i8").tobytes() for part in parts)
 

@@ -1,13 +1,13 @@
 """The hinge loss in whole numbers: scores at the published model, and sums of gradients.
 
-A record is q with ||q||_2 <= 2^12, the model w~ has whole weights in units of 2^-12, so z = w~ . q is y-independent
-and exact: |w~_j| < 2^31 and sum |q_j| <= 2^12 sqrt(n) keep |z| below 2^63 for n < 2^40.
+A record is q with ||q||_2 <= 2^12; the model w~ has whole weights in units of 2^-12. So z = w~ . q is exact: |w~_j| <
+2^31 and sum |q_j| <= 2^12 sqrt(n) keep |z| below 2^63 for n < 2^40.
 
 *Sensitivity.* The loss max(0, 1 - y w.x) has the gradient -y x where y w.x < 1 and 0 elsewhere, at any model: in whole
-numbers -y q where y z < 2^24. So ||g||_2 <= ||q||_2 <= 2^12 for a record, and g = 0 for a null slot. A record instead
-of null moves the sum of gradients by g; a record instead of another by g - g', at most 2^13. This holds for any model,
-but *the model itself is the same on both sides* only if it is computed from earlier releases: see
-`hushstream.systems.pdol.algorithm.node`.
+numbers -y q where y z < 2^24. So ||g||_2 <= ||q||_2 <= 2^12 for a record, and g = 0 for a null slot. If a record takes
+the place of a null slot, the sum of gradients moves by g; if it takes the place of another record, by g - g', of norm
+at most 2^13. This holds for any model, but *the model itself is the same on both sides* only if it is computed from
+earlier releases: see `hushstream.systems.pdol.algorithm.node`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hushstream.systems.pdol.algorithm.rows import Rows, sums_by_row
 from hushstream.systems.pdol.configuration import UNIT
 
 MARGIN = UNIT * UNIT
-"""1 in the units of a score."""
+"""The number 1 in units of a score."""
 
 
 def scores(rows: Rows, model: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -36,7 +36,7 @@ def add_gradients(leaf: NDArray[np.int64], rows: Rows, model: NDArray[np.int32])
     """Add the hinge gradient of every row at ``model`` to ``leaf``, int64 (n,), in place."""
     active = (rows.labels * scores(rows, model)) < MARGIN
     signs = np.where(active, -rows.labels, 0).astype(np.int64)
-    # Sums of doubles are exact here: whole numbers of at most 2^12 each, fewer than 2^41 of them.
+    # Sums in doubles are exact here: they are of fewer than 2^41 whole numbers of at most 2^12 each.
     moved = np.bincount(rows.indices, np.repeat(signs, rows.lengths) * rows.values, minlength=len(leaf))
     leaf += moved.astype(np.int64)
 

@@ -2,7 +2,7 @@
 
 None of this is released, and no release depends on it. A node's predictions depend on its records, so the guarantee
 holds only against outsiders. Several nodes are computed together, one record of each at a time. Floats are used,
-because no other machine must reproduce the values.
+because no other machine has to compute the same values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class AdaGrad:
     node."""
 
     def __init__(self, nodes: int, dimension: int, rate: float) -> None:
-        """All weights 0."""
+        """Begin with all weights 0."""
         self._rate = rate
         self._weights = np.zeros((nodes, dimension))
         self._energy = np.zeros((nodes, dimension))
@@ -63,12 +63,12 @@ class NodePredictors:
     """
 
     def __init__(self, nodes: int, dimension: int, config: PredictionConfig) -> None:
-        """Before the first record."""
+        """Begin before the first record."""
         self._config = config
         self._weights = np.full((nodes, len(EXPERTS)), 1.0 / len(EXPERTS))
         self._labels = np.zeros(nodes, dtype=np.int64)
         self._isolated = AdaGrad(nodes, dimension, config.local_rate)
-        # Half the step: a correction starts from something that is right already.
+        # The correction learns with half the rate, because the published model is mostly right already.
         self._offset = AdaGrad(nodes, dimension, config.local_rate / 2)
 
     def step(self, nodes: NDArray[np.int64], rows: Rows, model: NDArray[np.int32]) -> NDArray[np.int8]:
@@ -82,31 +82,31 @@ class NodePredictors:
         Returns:
             int8 (m, 5): the label of each of `EXPERTS`, and the vote.
         """
-        said = self.predict(nodes, rows, model)
-        self.learn(nodes, rows, model, said[:, :-1])
-        return said
+        predicted = self.predict(nodes, rows, model)
+        self.learn(nodes, rows, model, predicted[:, :-1])
+        return predicted
 
     def predict(self, nodes: NDArray[np.int64], rows: Rows, model: NDArray[np.int32]) -> NDArray[np.int8]:
-        """The result of `step`, without learning; labels are not used."""
+        """The result of `step`, without learning; the labels of ``rows`` are not used."""
         released = scores(rows, model) / MARGIN
         alone = self._isolated.scores(nodes, rows)
         corrected = released + self._offset.scores(nodes, rows)
-        said = np.stack(
+        votes = np.stack(
             [_signs(value) for value in (self._labels[nodes].astype(np.float64), alone, released, corrected)], axis=1
         )
-        votes = _signs(np.sum(self._weights[nodes] * said, axis=1))
-        return np.concatenate([said, votes[:, None]], axis=1)
+        majority = _signs(np.sum(self._weights[nodes] * votes, axis=1))
+        return np.concatenate([votes, majority[:, None]], axis=1)
 
-    def learn(self, nodes: NDArray[np.int64], rows: Rows, model: NDArray[np.int32], said: NDArray[np.int8]) -> None:
+    def learn(self, nodes: NDArray[np.int64], rows: Rows, model: NDArray[np.int32], votes: NDArray[np.int8]) -> None:
         """Learn from the labels of records that were already predicted.
 
         Args:
             nodes, rows, model: as for `step`.
-            said: int8 (m, 4), the labels that each of `EXPERTS` had predicted.
+            votes: int8 (m, 4), the labels that each of `EXPERTS` had predicted.
         """
         alone = self._isolated.scores(nodes, rows)
         corrected = scores(rows, model) / MARGIN + self._offset.scores(nodes, rows)
-        self._share(nodes, said != rows.labels[:, None])
+        self._share(nodes, votes != rows.labels[:, None])
         self._labels[nodes] += rows.labels
         self._isolated.learn(nodes, rows, alone)
         self._offset.learn(nodes, rows, corrected)

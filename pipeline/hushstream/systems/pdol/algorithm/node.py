@@ -15,9 +15,9 @@ noise takes later slots.
   (`hushstream.counting.buffered.blt`, `hushstream.counting.counter`) bounds the divergence of its releases,
   adaptively, by alpha rho at every whole order alpha. Other counters have noise of their own, and equal leaves.
 * One record instead of another moves the leaf by at most 2^13: 4 rho. r_i records of one person at domain i: leaves of
-  one counter move by at most 2^12 each, the counter's draws by at most r_i times its sensitivity (triangle inequality
-  over the columns): r_i^2 rho. Where they fall into several counters of the domain, sum r_ic^2 <= r_i^2. Domains have
-  independent noise, so rho adds over them: sum_i r_i^2 rho.
+  one counter move by at most 2^12 each, so the counter's draws move by at most r_i times its sensitivity (triangle
+  inequality over the columns): r_i^2 rho. If the records are in several counters c of the domain, sum_c r_ic^2 <=
+  r_i^2. Domains have independent noise, so rho adds over them: sum_i r_i^2 rho.
 
 *A condition.* The proof needs gradients at a model that is computed from releases. With a model that contains the
 domain's own exact sums, one record would change the gradients of all later slots, and so move each later leaf by up to
@@ -67,7 +67,7 @@ class NodeState:
     """One domain; see the module's docstring. Its state is as sensitive as its records."""
 
     def __init__(self, domain: int, counters: Counters, slots_per_release: int) -> None:
-        """Before its first slot."""
+        """Begin before the first slot."""
         self.domain = domain
         self.generation = 0
         self.slots = 0
@@ -78,7 +78,7 @@ class NodeState:
 
     @property
     def capacity_left(self) -> int:
-        """Number of slots that still fit into the open leaf; at 0 a release is due."""
+        """Number of slots that still fit into the open leaf; at 0 the leaf has to be released."""
         return self._size - self.slots
 
     @property
@@ -97,8 +97,8 @@ class NodeState:
             A `Refusal` for each slot, zone-private, int8 (m,).
 
         Raises:
-            LeafFull: more slots than fit. Nothing is taken then.
-            PdolError: a model of another type or size. Nothing is taken then.
+            LeafFull: more slots than fit. No slot is taken then.
+            PdolError: a model of another type or size. No slot is taken then.
         """
         if len(rows) > self.capacity_left:
             raise LeafFull(f"leaf: expected at most {self.capacity_left} slots, got {len(rows)}")
@@ -137,9 +137,9 @@ class NodeState:
             self._counter = self._counters.open(self.generation)
 
     @property
-    def reaches_ahead(self) -> bool:
-        """Whether noise is drawn before all its slots have come (`Plan.reaches_ahead`)."""
-        return not self._counters.silent and self._counters.plan.reaches_ahead
+    def draws_ahead(self) -> bool:
+        """Whether noise is drawn before all its slots have come (`Plan.draws_ahead`)."""
+        return not self._counters.silent and self._counters.plan.draws_ahead
 
     def drop_leaf(self) -> None:
         """Delete the open leaf: its content was already released, or never will be."""
@@ -171,10 +171,10 @@ class NodeState:
         return head + self._leaf.astype("<i8").tobytes() + self._counters.save(self.generation, self._counter)
 
     def load(self, state: bytes) -> None:
-        """Take over a state of the same domain.
+        """Restore a dumped state of the same domain.
 
         Raises:
-            BadState: not the bytes of such a state.
+            BadState: the bytes are no state of this kind.
         """
         fixed = _STATE_HEAD.size + self._leaf.nbytes
         if len(state) < fixed:

@@ -92,7 +92,7 @@ def null_rows(count: int) -> Rows:
 
 
 def sums_by_row(products: NDArray[np.int64], indptr: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Sum over each row's features, int64 (..., m) of (..., k); exact as long as each row's sum fits, empty rows are 0.
+    """Sum products (..., k) over each row's features, int64 (..., m); exact if each sum fits, 0 for empty rows.
 
     Running sums may wrap around 2^64; their differences are still right.
     """
@@ -101,7 +101,7 @@ def sums_by_row(products: NDArray[np.int64], indptr: NDArray[np.int64]) -> NDArr
     return np.asarray(running[..., indptr[1:]] - running[..., indptr[:-1]])
 
 
-# What a domain remembers of single records.
+# Single records that a domain remembers.
 
 
 class Features(NamedTuple):
@@ -119,14 +119,14 @@ class Slot(NamedTuple):
         user: tag of its person.
         features: None for a null slot, which broke a bound, exceeded the allowance, or was erased.
         label: 1 or -1; 0 until it comes.
-        said: int8, the labels that the node's experts predicted; empty if nodes have none.
+        votes: int8, the labels that the node's experts predicted; empty if nodes have none.
     """
 
     node: int
     user: bytes
     features: Features | None
     label: int = 0
-    said: bytes = b""
+    votes: bytes = b""
 
 
 class Past(NamedTuple):

@@ -35,7 +35,7 @@ class CounterSharing(DeclaresFields):
 
     fields: ClassVar[Mapping[str, Field]] = {
         "reader": own_part(READER),
-        "model_version": integer("int", disk="version"),
+        "version": integer("int"),
         "model_phase": integer(),
         "model": rows("<i4", disk="weights"),
         "predictors": optional_part("predictors"),
@@ -55,7 +55,7 @@ class CounterSharing(DeclaresFields):
         config = system.config
         self.reader = ModelReader(system, 0, TRACK, "LinearModel")
         self.model: NDArray[np.int32] = np.zeros(config.records.dimension, dtype=np.int32)
-        self.model_version = 0
+        self.version = 0
         self.model_phase = -1
         """The last phase that the current model contains."""
         nodes = config.nodes_of(partition)
@@ -82,18 +82,14 @@ class CounterSharing(DeclaresFields):
         return {self.reader.topic: self.reader.position}
 
     @property
-    def version(self) -> int:
-        return self.model_version
-
-    @property
     def draws_ahead(self) -> bool:
-        return self.node.reaches_ahead
+        return self.node.draws_ahead
 
     @property
     def predicts_in_floats(self) -> bool:
         return self.predictors is not None
 
-    def held_phase(self, ended_phase: int) -> int:
+    def predictor_phase(self, ended_phase: int) -> int:
         return self.model_phase
 
     # Noise.
@@ -111,7 +107,7 @@ class CounterSharing(DeclaresFields):
         adopted = 0
         for record in self.reader.read(part):
             self.model = np.frombuffer(record.fields["weights"], "<i4").astype(np.int32)
-            self.model_version, self.model_phase = record.fields["version"], record.fields["phase"]
+            self.version, self.model_phase = record.fields["version"], record.fields["phase"]
             adopted += 1
         return {Outcome.MODEL_ADOPTED: adopted} if adopted else {}
 
@@ -123,14 +119,14 @@ class CounterSharing(DeclaresFields):
         if self.predictors is None:
             return self._scored[place], b""
         row = slots.rows.part(place, place + 1)
-        said = self.predictors.predict(self._local(slots.nodes[place]), row, self.model)[0]
-        return int(said[-1]), said.tobytes()
+        predicted = self.predictors.predict(self._local(slots.nodes[place]), row, self.model)[0]
+        return int(predicted[-1]), predicted.tobytes()
 
     def learn(self, slot: Slot, label: int) -> None:
         """See `Sharing.learn`: the node's own learners are in the edge zone."""
-        if self.predictors is not None and slot.said and slot.features is not None:
-            rows, said = labelled([slot._replace(label=label)]), np.frombuffer(slot.said, np.int8)[None, :-1]
-            self.predictors.learn(self._local(slot.node), rows, self.model, said)
+        if self.predictors is not None and slot.votes and slot.features is not None:
+            rows, votes = labelled([slot._replace(label=label)]), np.frombuffer(slot.votes, np.int8)[None, :-1]
+            self.predictors.learn(self._local(slot.node), rows, self.model, votes)
 
     def _local(self, node: int) -> NDArray[np.int64]:
         """The node's number within its domain."""
@@ -139,9 +135,9 @@ class CounterSharing(DeclaresFields):
     # Slots that are counted, and the leaf that they fill.
 
     def take(self, slot: Slot) -> bool:
-        """See `Sharing.take`: a full leaf is due."""
+        """See `Sharing.take`: a full leaf is to be released."""
         self._counted.append(slot)
-        if len(self._counted) < self.node.capacity_left:
+        if self.node.slots + len(self._counted) < self._slots:
             return False
         self.flush()
         return True

@@ -1,10 +1,10 @@
 """The paper's form of sharing: a node learns for itself, and sends noised parameters to its neighbours.
 
-A slot that is counted is a round: the node mixes what it and its neighbours have sent, steps along the record's
-gradient, and sends its parameters with noise (`hushstream.systems.pdol.algorithm.gossip`). Of a late neighbour the last
-sent parameters are used. Parameters of a round that this node has not reached wait for that round. The noise address
-contains the events so far, the record and the state, so a journal that was rolled back draws other noise for other
-content.
+Each counted slot is one round: the node mixes what it and its neighbours have sent, takes a step along the record's
+gradient, and sends its parameters with noise (`hushstream.systems.pdol.algorithm.gossip`). If a neighbour is late, its
+last sent parameters are used. Parameters of a round that this node has not reached wait for that round. The noise
+address contains the events so far, the record and the state, so a journal that was rolled back draws other noise for
+other content.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ class GossipSharing(DeclaresFields):
         """See `Sharing.version`: number of finished rounds."""
         return self.node.round - 1
 
-    def held_phase(self, ended_phase: int) -> int:
-        """See `Sharing.held_phase`: the last phase that every neighbour has ended."""
+    def predictor_phase(self, ended_phase: int) -> int:
+        """See `Sharing.predictor_phase`: the last phase that every neighbour has ended."""
         return min((neighbour.phase for neighbour in self.neighbours.values()), default=ended_phase)
 
     def open_noise(self, home: HomeMachine) -> None:
@@ -171,7 +171,7 @@ class GossipSharing(DeclaresFields):
     # Rounds.
 
     def take(self, slot: Slot) -> bool:
-        """See `Sharing.take`: a release is due, until the last round."""
+        """See `Sharing.take`: each slot is followed by a release, up to the last round."""
         return self.node.round <= require_gossip(self._config).rounds
 
     def flush(self) -> None:

@@ -1,14 +1,14 @@
-"""A home of records predicts, waits for labels, counts slots, and journals each batch.
+"""The role of record holders on a home partition: predicts, waits for labels, counts slots, journals each batch.
 
-The part `Sharing` determines what it shares: sums of gradients (`counter_sharing`), or parameters between nodes
-(`gossip_sharing`). Its input is one log of its nodes' records and, later, their labels. Its predictions are in its
+Its `Sharing` decides what it shares: sums of gradients (`counter_sharing`), or parameters between nodes
+(`gossip_sharing`). The input is one log of the nodes' records and, later, their labels. The predictions are in the
 journal, which clients read. A record's slot is counted after a number of further records, or at a phase end, which is
-logged. It is counted with its content if it is admitted, within its person's allowance and labelled by then, else as
-null. So the number of slots follows from the number of records alone.
+logged. The slot is counted with its content if the record is within the bounds, within its person's allowance, and
+labelled by then; otherwise it is counted as null. So the number of slots follows from the number of records alone.
 
 One journal record covers one batch: its predictions, and a digest and a debit of each release. Published records of
-others are read before the batch's records. If inputs have changed under the journal, the releases stay, and the next
-release opens an epoch with new noise, at its price. A suspected rollback opens an epoch if noise is drawn ahead
+others are read before the batch's records. If the inputs no longer give a journal record, its releases stay, and the
+next release opens an epoch with new noise, at its price. A suspected rollback opens an epoch if noise is drawn ahead
 (`ReleasingMachine.request_epoch`); a known fork opens one in any case. A key rotation begins an epoch, too, which is
 not charged again.
 """
@@ -33,7 +33,6 @@ from hushstream.engine.journal.chain import (
     covered,
     digest_records,
     in_its_generation,
-    ranges_of,
     record_of,
     require_same,
 )
@@ -45,7 +44,7 @@ from hushstream.engine.noise.epochs import EPOCH_FIELD, NoiseEpoch
 from hushstream.engine.noise.key_rotation import STAYS, KeyInForce
 from hushstream.engine.noise.spending import SPENDING, Spending
 from hushstream.engine.owns_journal import OwnsJournal
-from hushstream.engine.records import InputRecord, InputSlice, Output, ReplayMismatch, Step, TopicPartition
+from hushstream.engine.records import InputRange, InputRecord, InputSlice, Output, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.refusals import WHOLE_RECORD, DeadLetters
 from hushstream.engine.state.declared import (
     FIXED,
@@ -73,7 +72,7 @@ from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.errors import HushstreamError
 from hushstream.schemas.reasons import Reason
-from hushstream.schemas.rows import id_fault, plain
+from hushstream.schemas.rows import id_fault
 from hushstream.systems.pdol.algorithm.edge import admit
 from hushstream.systems.pdol.algorithm.rows import Features, Past, Rows, Slot
 from hushstream.systems.pdol.deployment import PdolSystem
@@ -128,7 +127,7 @@ def _slot(event_id: str, slot: Slot) -> dict[str, Any]:
         "values": b"" if features is None else features.values.astype("<i8").tobytes(),
         "null": features is None,
         "label": slot.label,
-        "said": slot.said,
+        "said": slot.votes,
     }
 
 
@@ -159,7 +158,7 @@ OWN: Mapping[str, Field] = {
 _EVENTS = 1 << 128
 
 
-# What a home reads of records: a slice decoded once into columns, whichever of the two forms its records have.
+# How a home reads records: a slice is decoded once into columns, for either of the two forms of records.
 
 RECORD_KINDS = frozenset({"Record", "RecordBatch"})
 LABEL_KINDS = frozenset({"Label", "LabelBatch"})
@@ -178,7 +177,7 @@ class Incoming(NamedTuple):
     rows: int = 1
 
     def place(self, row: int) -> int:
-        """The name of a row in a dead letter."""
+        """The number by which a dead letter names a row."""
         return row if self.name.endswith("Batch") else WHOLE_RECORD
 
 
@@ -214,13 +213,13 @@ def _batch_agrees(fields: Mapping[str, Any], rows: int) -> bool:
     return bool((lengths >= 0).all()) and len(fields["indices"]) == len(fields["values"]) == 4 * features
 
 
-def ready_slice(part: InputSlice, decoded: Sequence[Incoming], held_phase: int, ended_phase: int) -> InputSlice:
+def ready_slice(part: InputSlice, decoded: Sequence[Incoming], predictor_phase: int, ended_phase: int) -> InputSlice:
     """The beginning of a slice that may be folded: a record waits for the model of the phase that it names.
 
     Args:
         part: the input that has arrived.
         decoded: the same, decoded.
-        held_phase: the last phase that the current model contains.
+        predictor_phase: the last phase that all sources of predictions have ended.
         ended_phase: the last phase that ended in this log before the slice. A record that names a later phase does not
             wait, because such a phase may never come.
     """
@@ -231,7 +230,7 @@ def ready_slice(part: InputSlice, decoded: Sequence[Incoming], held_phase: int, 
             return cut(part, one.record.offset)
         if one.name == "Seal":
             ended_phase = max(ended_phase, one.fields["phase"])
-        if one.name in RECORD_KINDS and held_phase < one.fields["after_phase"] <= ended_phase:
+        if one.name in RECORD_KINDS and predictor_phase < one.fields["after_phase"] <= ended_phase:
             return cut(part, one.record.offset)
     return part
 
@@ -334,7 +333,7 @@ def within_allowance(spent: MutableMapping[bytes, int], user: bytes, cap: int) -
 
 
 class Sharing(Protocol):
-    """What a home shares, and how. All methods except `release` change this part alone."""
+    """What a home shares, and how. All methods except `release` change this object alone."""
 
     @property
     def state(self) -> State:
@@ -342,7 +341,7 @@ class Sharing(Protocol):
 
     @property
     def broadcasts(self) -> tuple[TopicPartition, ...]:
-        """Topics that this home follows."""
+        """The broadcast partitions that this home follows."""
 
     @property
     def readers(self) -> Sequence[ModelReader]:
@@ -368,7 +367,7 @@ class Sharing(Protocol):
     def predicts_in_floats(self) -> bool:
         """Whether a replayed prediction may differ by a rounding."""
 
-    def held_phase(self, ended_phase: int) -> int:
+    def predictor_phase(self, ended_phase: int) -> int:
         """The last phase that all sources of predictions have ended; without others it is ``ended_phase``."""
 
     def open_noise(self, home: HomeMachine) -> None:
@@ -390,16 +389,16 @@ class Sharing(Protocol):
         """Take a label. No release may depend on it before its slot is counted."""
 
     def take(self, slot: Slot) -> bool:
-        """Count a slot; returns whether a release is due."""
+        """Count a slot; returns whether a release follows."""
 
     def flush(self) -> None:
         """Finish the counted slots of a batch."""
 
     def release(self, home: HomeMachine, slot: Slot) -> tuple[bytes, Output]:
-        """Make the release that is due with a slot: its opaque id, and the record."""
+        """Make the release that follows a counted slot; returns its opaque id and the record."""
 
     def drop(self) -> None:
-        """Leave out the release that is due."""
+        """Leave out the release that `take` asked for."""
 
     def skip(self, releases: int) -> None:
         """Count releases that the inputs no longer reproduce."""
@@ -436,7 +435,7 @@ class Batch:
     released: int = 0
 
     def note(self, event_id: str, predicted: int, *, repeated: bool) -> None:
-        """An answer to an event."""
+        """Note the answer to an event."""
         self.event_ids.append(event_id)
         self.predicted.append(predicted)
         self.repeated.append(repeated)
@@ -458,7 +457,7 @@ class Batch:
 
 
 class HomeMachine(OwnsJournal, DeclaresFields):
-    """One home of records, on its partition.
+    """The role of record holders on one home partition.
 
     Attributes:
         state: the declared state, by what is shared.
@@ -495,7 +494,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         """Nodes of this home that have left, or have not joined yet."""
         self.epoch = NoiseEpoch()
         self.events = 0
-        """Sum of the names of all events whose slots were counted; it names all events so far."""
+        """Sum of the names of all events whose slots were counted; the sum names all of them together."""
         self.pending: OrderedDict[str, Slot] = OrderedDict()
         self.past: BoundedMap[Past] = BoundedMap(system.config.records.remembered_events)
         self.spent: dict[bytes, int] = {}
@@ -557,9 +556,9 @@ class HomeMachine(OwnsJournal, DeclaresFields):
 
     def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
         """See `Machine.ready`: a record waits for the model of a phase that it names."""
-        held_phase = self.sharing.held_phase(self.ended_phase)
+        phase = self.sharing.predictor_phase(self.ended_phase)
         parts = [
-            ready_slice(part, self._decode(part), held_phase, self.ended_phase) if part.topic == "records" else part
+            ready_slice(part, self._decode(part), phase, self.ended_phase) if part.topic == "records" else part
             for part in slices
         ]
         return [part for part in parts if part.high > part.low]
@@ -591,7 +590,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
 
     def request_epoch(self, nonce: bytes, forked: bool = False, incarnations: int = 0) -> bool:
         if forked or self.sharing.draws_ahead:
-            self.epoch.ask(nonce, incarnations)
+            self.epoch.request(nonce, incarnations)
         return self.epoch.due
 
     def release_id(self, *place: int) -> bytes:
@@ -649,8 +648,8 @@ class HomeMachine(OwnsJournal, DeclaresFields):
             if before:
                 self.restore(before)
                 raise ReplayMismatch(f"{self._record()}: it follows on one that could not be replayed") from None
-            said = f"{self._record()}: the same inputs give another record: another program wrote it"
-            raise HushstreamError(said) from None
+            changed = f"{self._record()}: the same inputs give another record: another program wrote it"
+            raise HushstreamError(changed) from None
         self.chain.append(again)
         self._rotate_to(fields["turned_to"])
         return batch.step(None, fields["turned_to"] != STAYS)
@@ -670,7 +669,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
             debits[-1]["scope"] if debits else self.spending.terms.own_scope(self.partition, self.epoch.charge_key())
         )
         self.epoch.adopt(fields["head"]["epoch"], scope, own, self.chain.sequence)
-        # What the journal says was paid is paid, whatever its inputs say now.
+        # What the journal record paid stays paid, whatever its inputs are now.
         if any(debit["epsilon_micro"] or debit["delta_units"] for debit in debits):
             self.spending.adopt(self.epoch.charge_key())
         if fields["turned_to"] != STAYS:
@@ -685,7 +684,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         batch = Batch(journaled)
         self._take(parts, batch)
         fields = {**batch.fields(self.sharing.version), "turned_to": turned_to}
-        ranges, inputs = ranges_of(parts.values()), digest_records(self.key, parts.values())
+        ranges, inputs = [InputRange(*part[:4]) for part in parts.values()], digest_records(self.key, parts.values())
         whole = JournaledBatch(ranges, inputs, fields, tuple(batch.outputs), self.epoch.number)
         return batch, record_of(self.chain, whole, self.chain.sequence + 1)
 
@@ -739,7 +738,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
     ) -> None:
         """Predict one record, answer it again, or refuse it."""
         node = slots.nodes[place]
-        reason = self._id_fault(event_id, user) or self._stranger(node)
+        reason = id_fault(event_id) or id_fault(user) or self._node_refusal(node)
         if reason is not None:
             self._refuse(str(reason), one, batch, row)
             return
@@ -754,7 +753,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
 
     def _predict(self, event_id: str, tag: bytes, node: int, slots: Slots, place: int, batch: Batch) -> None:
         features = slots.features(place)
-        predicted, said = (0, b"") if features is None else self.sharing.predict(slots, place)
+        predicted, votes = (0, b"") if features is None else self.sharing.predict(slots, place)
         predicted = self._as_journaled(predicted, batch)
         self.past.put(event_id, Past(tag, predicted))
         batch.note(event_id, predicted, repeated=False)
@@ -764,18 +763,12 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         if not within_allowance(self.spent, tag, self.system.config.records.records_per_user):
             batch.counts[Outcome.ALLOWANCE_SPENT] += 1
             features = None
-        # A slot is due: it is counted when so many more have come.
-        self.pending[event_id] = Slot(node, tag, features, 0, said)
+        # Count each slot when `label_slots` further ones have come.
+        self.pending[event_id] = Slot(node, tag, features, 0, votes)
         while len(self.pending) > self.system.config.records.label_slots:
             self._count(*self.pending.popitem(last=False), batch)
 
-    @staticmethod
-    def _id_fault(event_id: str, user: str) -> str | None:
-        if plain(event_id) and plain(user):
-            return None
-        return id_fault(event_id) or id_fault(user)
-
-    def _stranger(self, node: int) -> PdolRefusal | None:
+    def _node_refusal(self, node: int) -> PdolRefusal | None:
         if node not in self.nodes:
             return PdolRefusal.UNKNOWN_NODE
         return PdolRefusal.ABSENT_NODE if node in self.absent else None
@@ -817,10 +810,10 @@ class HomeMachine(OwnsJournal, DeclaresFields):
     def _join_or_leave(self, one: Incoming, batch: Batch) -> None:
         """Take a node that joins or leaves.
 
-        Its open slots are counted as all others; later records of a node that has left are refused.
+        Its waiting slots are counted as all others. Later records of a node that has left are refused.
         """
         node, present = one.fields["node"], one.fields["present"]
-        if self._stranger(node) is PdolRefusal.UNKNOWN_NODE:
+        if self._node_refusal(node) is PdolRefusal.UNKNOWN_NODE:
             self._refuse(PdolRefusal.UNKNOWN_NODE, one, batch)
             return
         self.absent = self.absent - {node} if present else self.absent | {node}
@@ -846,20 +839,20 @@ class HomeMachine(OwnsJournal, DeclaresFields):
             batch.outputs.append(Output(*self.sharing.phase_ends, record))
 
     def _forget(self, one: Incoming, batch: Batch) -> None:
-        """Make a person's waiting slots null. The slots stay due, and the spent allowance stays spent."""
+        """Make a person's waiting slots null. They are still counted, and the spent allowance stays spent."""
         if one.fields["config_digest"] != self.system.digest:
             self._refuse(Refusal.OTHER_CONFIGURATION, one, batch)
             return
         tag = self._tag(one.fields["user"])
         for event_id, slot in self.pending.items():
             if slot.user == tag:
-                self.pending[event_id] = slot._replace(features=None, said=b"")
+                self.pending[event_id] = slot._replace(features=None, votes=b"")
         batch.counts[Outcome.FORGOTTEN] += 1
 
     # Slots that are counted, and what leaves.
 
     def _count(self, event_id: str, slot: Slot, batch: Batch) -> None:
-        # A number that stands for the event in this journal, for this role alone.
+        # The name of the event: a number that only this role can compute, in this journal.
         name = int.from_bytes(self.key.digest("slot", self.chain.genesis_nonce, event_id.encode()), "little")
         self.events = (self.events + name) % _EVENTS
         batch.counts[Outcome.SLOT] += 1
@@ -871,20 +864,21 @@ class HomeMachine(OwnsJournal, DeclaresFields):
             self._release(slot, batch)
 
     def _release(self, slot: Slot, batch: Batch) -> None:
-        """Debit the release that is due, and send it if it was paid for."""
+        """Charge the release that follows a slot, and send it if the budget covers it."""
         if self.epoch.due:
             self.epoch.redraw(self.chain.sequence + 1)
             self.sharing.redraw_noise(self)
-        asked = self.spending.ask(self.epoch.charge_key())
-        batch.debits.append(debit_fields(asked.debit))
+        charge_result = self.spending.try_charge(self.epoch.charge_key())
+        batch.debits.append(debit_fields(charge_result.debit))
         release_id, output = self.sharing.release(self, slot)
-        if asked.refused is None:
+        if charge_result.refused is None:
             batch.outputs.append(output)
             batch.released += 1
-        batch.counts[Outcome.RELEASE if asked.refused is None else Outcome.RELEASE_WITHHELD] += 1
-        # The ledger's copy of the debit that opened a charge, or of nothing, where its price was refused.
-        if asked.opens:
-            entry = self.system.ledger_entry(release_id, asked.debit, self.system.as_stated(self.key.reproducible))
+        batch.counts[Outcome.RELEASE if charge_result.refused is None else Outcome.RELEASE_WITHHELD] += 1
+        # The ledger gets a copy of the debit that opened a charge; it is empty if the price was refused.
+        if charge_result.opens:
+            as_stated = self.system.as_stated(self.key.reproducible)
+            entry = self.system.ledger_entry(release_id, charge_result.debit, as_stated)
             batch.outputs.append(Output("ledger", self.partition, self.chain.encode("LedgerEntry", entry)))
 
     def _refuse(self, reason: str, one: Incoming, batch: Batch, row: int = WHOLE_RECORD) -> None:

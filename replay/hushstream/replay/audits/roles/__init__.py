@@ -1,1 +1,1 @@
-"""Attacks on whole roles: on their noise, their forks and the work that they do."""
+"""Attacks on whole roles: on their noise, on forks of their journals, and on the time of their work."""

@@ -2,12 +2,12 @@
 
 Three branches continue one genesis record: the original one, one in which an event has another content, and one in
 which an event has the same content under another id. The known content is subtracted, so the noise remains. Branches
-that share noise would reveal an exact difference or, with equal contents under other ids, that a guess is right. A
-worker that suspects a rollback requests an epoch (`ReleasingMachine.request_epoch`); nothing else protects noise that
-is drawn ahead of its content. So the other branches begin with such a request. It changes nothing where ids and
-contents address the noise.
+that share noise would reveal the exact difference of contents. With equal contents under other ids they would confirm a
+guess. A worker that suspects a rollback requests an epoch (`ReleasingMachine.request_epoch`); nothing else protects
+noise that is drawn ahead of its content. So the other branches begin with such a request. It has no effect where ids
+and contents are part of the noise address.
 
-Cells, users or features of one release are runs here: other audits show that these share no noise.
+Cells, users or features of one release count as runs here, as other audits show that they share no noise.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from hushstream.replay.audits.roles.noise import audit_places
 from hushstream.replay.audits.row import Audit, Recipe
 
 RUNS = 300
-"""Among this many runs, two places that share noise are found with probability above 1 - 1e-6; a test shows it."""
+"""With this many runs, two places that share noise are detected with probability above 1 - 1e-6; a test shows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Branch:
     """One continuation of a journal.
 
     Attributes:
-        name: the branch in words.
+        name: name of the branch.
         other_contents: whether an event holds another content than in the original branch.
         other_ids: whether an event has another id.
         epoch_nonce: nonce of the epoch that it requests at its beginning; empty for none.
@@ -47,7 +47,7 @@ class Branch:
     epoch_nonce: bytes = b""
 
     def number(self, event: int) -> int:
-        """The number in an event's id: the first event's is another where ids differ; the order of ids stays."""
+        """The number in an event's id; ``other_ids`` changes that of the first event, and keeps the order of ids."""
         return 2 * event + (self.other_ids and not event)
 
 

@@ -1,11 +1,11 @@
 """Reads the noise of every place from the releases of a role's machine, also after restarts.
 
 The content is known and the same everywhere (slots hold null, rewards are 0), so the releases are the noise; single
-draws of a counter are computed from them (`hushstream.replay.audits.unmixed`). Several partitions share a journal's
-nonce, as they may in a deployment: their noise must still differ.
+draws of a counter are computed from them (`hushstream.replay.audits.unmixed`). Several partitions have the same journal
+nonce, which can happen in a deployment; their noise must still differ.
 
-Every run is a journal of its own where places are users, cells or partitions. Where places are the draws of one
-counter, its users or cells are runs too: another audit shows that these share no noise.
+If places are users, cells or partitions, every run is a journal of its own. If places are the draws of one counter, its
+users or cells count as runs, too, as another audit shows that they share no noise.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hushstream.replay.audits.unmixed import Unmixed
 PARTITIONS = 2
 
 LEAVES = 63
-"""Leaves of a counter whose single draws are computed: more than any round number at which a mutant may begin."""
+"""Leaves of a counter whose single draws are computed; more than any round number at which a mutant may start."""
 
 Axes = dict[str, Sequence[object]]
 """The axes of places, outermost first: name of an axis -> its labels."""
@@ -49,7 +49,7 @@ def audit_places(read: Read, axes: Axes, law: Sizes | None, claimed: Cost) -> Ru
 def audit_draws(read: Read, solved: Unmixed, axes: Axes, claimed: Cost, vectors: bool = False) -> Run:
     """Audit the draws behind a counter's releases, whose noise ``read`` returns, (width, leaves, *axes).
 
-    A release has a sum of draws that are all symmetric with one mode. Such a sum is not smaller in distribution than
+    A release has a sum of draws that are all symmetric with one mode. Such a sum is stochastically at least as large as
     one of the draws (Anderson 1955), so the size of each release is compared with the distribution of a draw, too. With
     ``vectors`` the last axis is one draw.
     """
@@ -71,7 +71,7 @@ def _by_run(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _gathered(read: Read, runs: int) -> NDArray[np.float64]:
-    """Return ``runs`` runs, from as many journals as needed."""
+    """Read ``runs`` runs, from as many journals as needed."""
     parts = [read()]
     parts += [read() for _ in range(-(-runs // len(parts[0])) - 1)]
     return np.concatenate(parts)[:runs]

@@ -1,8 +1,8 @@
 """Drives one machine of a role on a log in memory as a worker does, and stops it where a worker may be stopped.
 
-It journals first, then publishes what follows. A restart begins at the genesis record or at a snapshot, replays the
-journal and publishes again what each record stands for. Everything that was ever published stays in the log, and the
-attacker sees all of it.
+It writes the journal record first, then publishes its outputs. A restart begins at the genesis record or at a snapshot,
+replays the journal and publishes again what each record stands for. Everything that was ever published stays in the
+log, and the attacker sees all of it.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class PlayedRole:
             self._publish(step)
 
     def published(self, topic: str, schema: str, partition: int = 0) -> list[dict[str, Any]]:
-        """Every record of a schema that was ever published, repeated ones too."""
+        """Every published record of a schema, with repeated ones."""
         found = (codec.decode(record.value) for record in self.log.slice(topic, partition, 0).records)
         return [fields for name, fields in found if name == schema]
 

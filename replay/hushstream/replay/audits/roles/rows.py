@@ -1,4 +1,4 @@
-"""Rows of the table of audits for what roles publish; each audit is made when it runs."""
+"""Makes rows of the table of audits for roles; the audit of a row is made when it runs."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 from hushstream.replay.audits.row import Audit, Recipe, Run
 
 RUNS = 300
-"""Enough to find half the noise at any place, and two places that share noise (`tests/audits/test_role_power.py`)."""
+"""Enough runs to detect half the noise at any place, and shared noise (`tests/audits/test_role_power.py`)."""
 
 FEWER_RUNS = 200
-"""Enough where sizes vary little: for Gaussian noise, and for vectors."""
+"""Runs that are enough where sizes vary little: for Gaussian noise, and for vectors."""
 
 
 def noise_row(name: str, places: str, run: Callable[[], Run], runs: int = RUNS) -> Recipe:

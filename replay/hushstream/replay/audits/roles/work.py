@@ -1,8 +1,8 @@
 """Tests that the time of a role's work does not depend on content: empty slots against full ones.
 
-If one takes longer than the other, anybody who sees times (a public endpoint, the broker) learns about content. So one
-batch of each kind is folded in turn, in random order, by equal machines; other programs on the computer slow both. Time
-is the processor's, and the shortest of `REPEATS` for each batch of a pair.
+If one takes longer than the other, an observer of times (a public endpoint, the broker) learns about content. So equal
+machines fold one batch of each kind in random order; other programs on the computer slow down both. Time is the
+processor's, and the shortest of `REPEATS` for each batch of a pair.
 
 The test is a sign test (Dixon, Mood 1946) with a margin: it counts the pairs in which one batch took longer than the
 other by more than `MARGIN`. While the median of their ratio is within the margin, at most half of the pairs count, so
@@ -31,21 +31,21 @@ from hushstream.privacy.audits.audit import AuditResult
 from hushstream.replay.audits.row import Audit, Run
 
 SLOTS = 512
-"""How many slots a batch has."""
+"""The number of slots in a batch."""
 
 MARGIN = 0.02
-"""The part of a batch's time that may stay undetected."""
+"""The largest relative difference that is accepted, as a part of a batch's time."""
 
 DIFFERENCES = 0.05, 0.15
 """Differences, as parts of a batch's time, for which the power is computed."""
 
 REPEATS = 3
-"""How often each batch of a pair is measured."""
+"""The number of measurements of each batch of a pair."""
 
 _NONCE = bytes(range(32))
 
 Holds = Literal["nothing", "something", "both"]
-"""What the slots of a batch hold: null or the least possible; a report or the most possible; or alternating."""
+"""The content of a batch's slots: null or the smallest possible; a report or the largest possible; or both in turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Work:
     Attributes:
         name: name of the audit.
         role: names of its system and of the role.
-        about: what is compared.
+        about: the compared batches, as text.
         make: makes a machine that is not started.
         before: records that come before the batch.
         batch: makes a batch of records whose number and sizes do not depend on their content.
@@ -76,7 +76,7 @@ class Work:
         return machine.snapshot()
 
     def prepared(self, state: bytes, records: Sequence[bytes]) -> Callable[[], object]:
-        """The measured work: a machine in that state folds a batch."""
+        """Prepare the call that is measured: a machine in this state folds a batch."""
         machine = self._started()
         machine.restore(state)
         return partial(machine.fold, [_slice(machine, len(self.before), records)])
@@ -88,7 +88,7 @@ class Work:
 
 
 def held(holds: Holds, place: int) -> bool:
-    """Whether the slot at this place of a batch holds something."""
+    """Whether the slot at this place of a batch has content."""
     return holds == "something" or (holds == "both" and place % 2 == 0)
 
 
@@ -132,7 +132,7 @@ def power_at(centred: NDArray[np.float64], difference: float, least: int) -> flo
 
 
 def fewest(pairs: int, false_alarm: float) -> int:
-    """In how many pairs one kind must take longer, so that chance does it with at most ``false_alarm`` in all."""
+    """The number of pairs in which one kind must take longer, for a false-alarm rate of at most ``false_alarm``."""
     return int(stats.binom.isf(false_alarm / 2, pairs, 0.5)) + 1
 
 

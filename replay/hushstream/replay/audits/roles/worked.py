@@ -1,4 +1,4 @@
-"""The releases of roles from known inputs, when a machine is stopped in the middle of a window or step and continues.
+"""Gets the releases of roles from known inputs; the machine stops in the middle of a window or step, and continues.
 
 The studies of a system compute, for every release, the mean of all its published copies. The product publishes equal
 copies; a product that drew again on a replay would let the attacker average.
@@ -16,7 +16,7 @@ from hushstream.replay.audits.roles.played import PlayedRole
 
 
 def restart_between(role: PlayedRole, number: int, steps: int) -> None:
-    """Restart a role: after the first step from the journal alone; after the last from a snapshot of half of them."""
+    """Restart a role: after the first step from the journal alone, after the last from a snapshot of half the steps."""
     if number == steps // 2:
         role.keep()
     if number == 0:

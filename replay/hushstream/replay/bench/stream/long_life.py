@@ -1,4 +1,4 @@
-"""A deployment that is a million interactions old: its size on disk, and how fast it restarts from its last state.
+"""Measures a deployment after a million interactions: its size on disk, and how fast it restarts from its state.
 
 The learner publishes its state, continues for one more chunk, and is killed. Another learner, without any files of the
 first, starts from that state and replays what came after it; `verify` begins with it too. Neither should depend on the
@@ -48,7 +48,7 @@ from hushstream.replay.bench.stream.runs import (
 from hushstream.replay.bench.stream.scaling import recovered
 
 RECORD_BATCH_BYTES = 70
-"""What Kafka's log stores in addition to the value of a record appended alone: the headers of batch and record."""
+"""Bytes that Kafka's log adds to the value of a record that is appended alone: the headers of batch and record."""
 
 JOURNAL, STATE = "decisions", "state-learner"
 SNAPSHOT_SECONDS, PUBLISHED_SECONDS = 5.0, 300.0
@@ -61,9 +61,9 @@ class Modest:
     """The bytes that an interaction takes where events come one by one at `StreamSizes.modest_pace`, and their waits.
 
     Attributes:
-        rows, fixed, envelope: bytes of the learner's journal: for the rows in its records; for the rest of its records;
-            and added by the broker's log to records.
-        inputs: bytes that clients send, by topic, without what the broker adds to their batches.
+        rows, fixed, envelope: bytes of the learner's journal: of the rows in its records, of the rest of its records,
+            and of what the broker's log adds to them.
+        inputs: bytes that clients send, by topic, without the bytes that the broker adds to their batches.
         waits_ms: times from a context's append to that of its decision.
     """
 
@@ -84,8 +84,9 @@ class LongLife:
     """The results of the run.
 
     Attributes:
-        journal_bytes: bytes of the learner's journal per interaction, where columnar input is on the log already.
-        alone, modest: bytes where events come one by one: with no linger, and with the default settings.
+        journal_bytes: bytes of the learner's journal per interaction, with columnar input that was on the log before
+            the start.
+        alone, modest: bytes with events that come one by one: without linger, and with the default settings.
         state_bytes: bytes of the states that the broker keeps.
         replayed: how many journal records lie between the last published state and the end.
         recovery_seconds: from the start of a process to its first fold, after the killed one's session has ended.
@@ -123,7 +124,8 @@ async def long_life(folder: Path, system: System, sizes: StreamSizes, progress: 
         progress(f"{sizes.long_interactions} interactions, and a start and a check from the last state")
         learner = await bench.learner("long")
         await _fed(bench, learner, sizes, folder)
-        # The session's length alone decides how long a group waits for a killed member, whatever the member's state.
+        # Not part of the recovery time: the group waits for the killed member until its session expires, whatever its
+        # state.
         await asyncio.sleep(SESSION_SECONDS)
         begun = time.monotonic()
         async with learner.running(number=2) as worker:
@@ -138,7 +140,7 @@ async def long_life(folder: Path, system: System, sizes: StreamSizes, progress: 
 
 
 async def _modest(bench: Bench, sizes: StreamSizes, name: str, *options: str) -> Modest:
-    """Send contexts and rewards at a pace, one event a record."""
+    """Send contexts and rewards at a fixed rate, one event a record."""
     learner = await bench.learner(name)
     load = bench.load(2 * sizes.modest_pairs)
     first, second = load.part(0, sizes.modest_pairs), load.part(sizes.modest_pairs, len(load))
@@ -159,7 +161,7 @@ async def _modest(bench: Bench, sizes: StreamSizes, name: str, *options: str) ->
 
 
 async def _fed(bench: Bench, learner: Learner, sizes: StreamSizes, folder: Path) -> None:
-    """Decide and reward every interaction, the last chunk after a state was published; then kill the worker.
+    """Decide and reward every interaction, publish a state before the last chunk, and kill the worker at the end.
 
     Raises:
         BenchFailed: the worker ended, or published no state.
@@ -175,7 +177,7 @@ async def _fed(bench: Bench, learner: Learner, sizes: StreamSizes, folder: Path)
 
 
 async def _published(bench: Bench, learner: Learner, worker: Running, folder: Path) -> None:
-    """Wait until a published state has everything that was folded."""
+    """Wait until a published state contains everything that was folded."""
     work = role_work("learner", bench.system, KeySource(folder=folder / DEPLOYMENT / KEYS))
     seal = StateSeal(bench.system.config.deployment, "learner", 0, work.make_machine.state_keys())
     folded = learner.tail.position("contexts") + learner.tail.position("clicks")

@@ -1,4 +1,4 @@
-"""The stream on a given Kafka cluster: against the embedded broker, with two workers, at half its rate, after a loss.
+"""Measures the stream on a Kafka cluster: next to the embedded broker, with two workers, at half rate, after a kill.
 
 Rates come from the broker's log times, as in `hushstream.replay.bench.stream`. The topics of the runs are deleted at
 their end; the broker's groups expire by themselves.
@@ -34,7 +34,7 @@ RECOVERY_TARGET_SECONDS = 30.0
 SESSION_SECONDS = KAFKA_LEAST_SECONDS + 1.0
 """The longest time until a group notices that a worker was killed."""
 NO_SNAPSHOT_SECONDS = 86_400.0
-"""Longer than a run, so that no snapshot is taken."""
+"""An interval between snapshots that is longer than a run, so that none is taken."""
 
 _FORMS = {"events": "one event a record", "batches": f"columnar records of {BATCH_ROWS}"}
 
@@ -44,10 +44,10 @@ class KafkaSizes:
     """How large the runs are.
 
     Attributes:
-        stream: the runs that the embedded broker does as well, and those at half the rate.
+        stream: sizes of the runs on both brokers, and of those at half the rate.
         scaled_pairs: contexts, and as many rewards, of each partition of the scaling runs.
-        crowded_users: how many users the run at half the rate has whose learner takes snapshots all the time.
-        recovered: the run whose worker is lost; each of its users decides once and is rewarded.
+        crowded_users: how many users there are in the run at half the rate that takes snapshots all the time.
+        recovered: sizes of the run whose worker is killed; each of its users gets one decision and one reward.
     """
 
     stream: StreamSizes = field(default_factory=lambda: StreamSizes(paced_seconds=5.0))
@@ -119,7 +119,7 @@ async def _beside(folder: Path, bootstrap: str, sizes: StreamSizes, form: str, n
 
 
 async def _recovery(folder: Path, bootstrap: str, sizes: StreamSizes) -> tuple[float, float]:
-    """Seconds from the start of a process to its first fold: with the snapshot, and with the journal alone."""
+    """Seconds from the start of a worker to its first fold: from its snapshot, and from the journal alone."""
     system = prepare_deployment(folder, sizes)
     users = [f"user-{number:06d}" for number in range(sizes.users)]
     async with open_bench(folder / "runs", system, sizes, bootstrap) as bench:
@@ -133,7 +133,7 @@ async def _recovery(folder: Path, bootstrap: str, sizes: StreamSizes) -> tuple[f
 
 
 async def _fed(learner: Learner, load: Load) -> None:
-    """Let every context be decided and rewarded, and kill the worker before it saves or publishes a state."""
+    """Decide and reward every context, and kill the worker before it saves or publishes a state."""
     values = context_batches(load, BATCH_ROWS)
     await learner.append("contexts", values)
     async with learner.running("--snapshot-interval", f"{NO_SNAPSHOT_SECONDS:g}", kill=True) as worker:
@@ -144,7 +144,7 @@ async def _fed(learner: Learner, load: Load) -> None:
 
 
 async def _taken_up(learner: Learner, number: int, *, journal: bool) -> float:
-    """Start a worker on an earlier number's data directory, or an empty one, and end it; seconds to its first fold."""
+    """Start a worker on an earlier data directory or an empty one, stop it; return the seconds to its first fold."""
     (learner.folder / f"{learner.name}-{number}.log").unlink(missing_ok=True)
     begun = time.monotonic()
     async with learner.running(number=number) as worker:

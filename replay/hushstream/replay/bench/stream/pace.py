@@ -1,8 +1,9 @@
-"""A whole deployment at half of a learner's rate: the waits for decisions and models, and the unread contexts.
+"""Measures a deployment at half of a learner's rate: the waits for decisions and models, and the learner's lag.
 
-The load has the form of the runs that measured the rate: a reward for every context. Most of it comes from a bare
-producer. A client also asks a few times a second, and its wait is the time from the call to the answer. In the run with
-many users and snapshots all the time, the learner runs alone: it has a large state then, and its answers must not wait.
+The load has the form of the runs that measured the rate: a reward for every context. A bare producer sends most of it.
+A client also requests a few decisions a second; its wait is the time from the call to the answer. In the run with many
+users and snapshots all the time, the learner runs alone. It has a large state then, and a snapshot must not delay its
+answers.
 """
 
 from __future__ import annotations
@@ -42,10 +43,13 @@ P99_TARGET_MS = 100.0
 PROBES_PER_SECOND = 50
 
 SLOT = SlotConfig(after_interactions=10, lifetime_slots=100_000, settle_seconds=0.0)
-"""A user owes a slot every ten decisions, at once: the wait for settling is intended and would hide the latency."""
+"""A user's slot is due after ten decisions and leaves at once.
+
+A settle time, which is a wait by design, would hide the latency.
+"""
 
 WINDOWS = 50
-"""About how many windows close during the measured time."""
+"""Approximate number of windows that close during the measured time."""
 
 SNAPSHOT_SECONDS = 1.0
 """Time between two snapshots of the crowded learner."""
@@ -74,7 +78,7 @@ class Paced:
 
 @dataclass(frozen=True, slots=True)
 class Crowded:
-    """The results at a fixed pace of a learner with many users that takes snapshots all the time.
+    """The results at a fixed pace, of a learner with many users that takes snapshots all the time.
 
     Attributes:
         pace, waits_ms: as in `Paced`.
@@ -92,7 +96,7 @@ async def at_half(folder: Path, bootstrap: str, sizes: StreamSizes, events_per_s
     """Run all roles at half of a rate; half of the events are contexts, half rewards.
 
     Raises:
-        BenchFailed: a process ended, the load could not be appended in time, or no model came.
+        BenchFailed: a process ended, the load could not be appended in time, or no model was published.
     """
     pace = round(events_per_second / 4)
     count = round(pace * sizes.paced_seconds)
@@ -154,7 +158,7 @@ async def _loaded(
 
 
 async def _prepared(bench: Bench, learner: Learner, count: int) -> tuple[list[bytes], list[bytes]]:
-    """Make ``count`` contexts, and the rewards of as many others that are decided already."""
+    """Make ``count`` contexts, and the rewards of as many other contexts that are decided already."""
     load = bench.load(2 * count)
     first, second = load.part(0, count), load.part(count, 2 * count)
     await learner.append("contexts", context_events(first))
@@ -179,8 +183,8 @@ async def _until_models_rest(learner: Learner) -> None:
 async def _model_waits(learner: Learner, worker: Running, sizes: StreamSizes) -> Sequence[int]:
     """Milliseconds from the last reward of a window to the first decision by its model; empty if there is none.
 
-    On a busy machine some models come after the load has ended, and a model counts only if a decision follows it. So
-    this keeps asking for decisions.
+    A model counts only if a decision follows it, and on a busy machine some models come after the end of the load. So
+    this requests further decisions.
     """
     deadline, asked = time.monotonic() + STALL_SECONDS, itertools.count()
     async with connect(learner.connection.bootstrap, "bench", prefix=learner.connection.prefix) as client:
@@ -201,7 +205,7 @@ def _even(sizes: StreamSizes) -> NDArray[np.float32]:
 
 
 async def _probe(client: Client, sizes: StreamSizes) -> list[float]:
-    """Milliseconds that calls of `Client.decide` took, a few a second during the load."""
+    """Call `Client.decide` a few times a second during the load; yield the milliseconds of each call."""
     context = _even(sizes)
     waits: list[float] = []
 

@@ -1,8 +1,8 @@
-"""Compares the times of releases of null slots alone and of reports alone, for ``make bench``.
+"""Compares the time to release windows of null slots with the time to release windows of reports.
 
 The number of slots in a window is public, but their content is private, so the time of a release may not depend on the
-content: `hushstream.agents.observe.metric_table` and log times show it. All figures are the thread's CPU time; ratios
-are taken within a round. BLAS uses one thread.
+content: metrics (`hushstream.agents.observe.metric_table`) and log times show this time. All figures are the thread's
+CPU time; ratios are taken within a round. BLAS uses one thread.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MODES = {
     "tuples": ReleaseConfig(mode="tuples", sampling=0.5, threshold=100, window_slots=100_000_000),
 }
 RATIO = 1.1
-"""With `SLOTS`[-1] slots, a window of one kind should take at most this many times as long as one of the other kind."""
+"""With `SLOTS`[-1] slots, the slower kind of window should take at most this many times as long as the faster one."""
 
 _GENESIS = bytes(32)
 
@@ -42,7 +42,7 @@ def release_time_rows(progress: Progress, rounds: int = 5) -> list[BenchRow]:
     """Measure each release mode at each size.
 
     Args:
-        progress: told what is being measured.
+        progress: called with the name of each measurement.
         rounds: repetitions; figures are medians over them.
     """
     rows: list[BenchRow] = []
@@ -61,7 +61,7 @@ def _rows_of(name: str, release: ReleaseConfig, slots: int, rounds: int) -> list
     for number in range(rounds + 1):
         for kind, contents in windows.items():
             seconds = _seconds(system, seeded_key(number, "bench-release"), contents)
-            if number:  # the first one fills the tables' caches
+            if number:  # the first release fills the tables' caches
                 times[kind].append(seconds)
     ratios = [one / other for one, other in zip(times["reports"], times["nulls"], strict=True)]
     spread = max(median(ratios), 1 / median(ratios))

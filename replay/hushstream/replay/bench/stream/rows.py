@@ -23,7 +23,7 @@ GROWTH_TARGET = 1.1
 
 
 def stream_rows(progress: Progress, rounds: int = 5, sizes: StreamSizes | None = None) -> list[BenchRow]:
-    """Measure throughput, latency and memory of one learner worker, and the cost of its age.
+    """Measure throughput, latency and memory of one learner worker, and what an old deployment costs.
 
     Args:
         progress: called with what is being measured.

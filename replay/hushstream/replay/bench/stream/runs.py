@@ -16,7 +16,7 @@ from aiokafka.errors import for_code
 
 from hushstream.agents.worker.deployment import KEYS, prepare
 from hushstream.engine.configuration import PartitionConfig
-from hushstream.engine.declare.declaration import System, asked_partitions
+from hushstream.engine.declare.declaration import System, request_partitions
 from hushstream.ops.connection import Connection, guard_code
 from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import key_path, write_key
@@ -113,7 +113,7 @@ def prepare_deployment(
     slot: SlotConfig | None = None,
     release: ReleaseConfig | None = None,
 ) -> System:
-    """Make the folder of the deployment inside ``folder``, with the keys of its workers' zones."""
+    """Make the deployment's folder inside ``folder``, with the keys of its workers' zones."""
     folder.mkdir(parents=True, exist_ok=True)
     place = folder / DEPLOYMENT
     config = P2BConfig(
@@ -282,7 +282,7 @@ class Bench:
 
     def load(self, events: int, home: int = 0) -> Load:
         """Requests of the users of one partition."""
-        partitions = asked_partitions(self.system)
+        partitions = request_partitions(self.system)
         return make_load(events, self._sizes.users, self._sizes.dimension, SEED, home, partitions)
 
     async def learner(self, name: str) -> Learner:
@@ -307,7 +307,7 @@ class Learner:
         await append_all(self.producer, physical(self.connection.prefix, topic), values, partition)
 
     async def rate(self, worker: Running, contexts: int, clicks: int, events_per_record: float) -> Rate:
-        """How fast a single worker folds records that are on the log already, up to these offsets."""
+        """The rate at which one worker folds records that are on the log already, up to these offsets."""
         seen = len(self.tail.records)
         async with CpuMeter([worker]) as meter:
             await self.tail.until(contexts, clicks, worker.check)
@@ -318,7 +318,11 @@ class Learner:
     async def running(
         self, *options: str, number: int = 1, role: str = "learner", kill: bool = False
     ) -> AsyncIterator[Running]:
-        """Run a worker of a role; it continues where the last one of its number ended, and may be killed."""
+        """Run a worker of a role while the context is open.
+
+        It continues with the data directory of an earlier worker of the same ``number``; ``kill`` ends it by
+        SIGKILL.
+        """
         name = f"{self.name}-{number}" if role == "learner" else f"{self.name}-{role}"
         arguments = ["-m", "hushstream.cli", "worker", role]
         arguments += [

@@ -36,7 +36,7 @@ _LEAST_MS = 200
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One measured run: events a second over all partitions, CPU time per event, cores used by others, cores left."""
+    """One measured run: events a second over all partitions, CPU time per event, cores used by others, free cores."""
 
     per_second: float
     cpu_micros: float
@@ -94,7 +94,7 @@ async def _append(learner: Learner, rewards: Sequence[Sequence[bytes]], contexts
 
 
 def _judged(partitions: Sequence[Sequence[Folded]], begun_ms: float, meter: CpuMeter) -> Share:
-    """Compute the rate of folding from ``begun_ms`` until the first partition has nothing left."""
+    """Compute the rate of folding from ``begun_ms`` until one partition has no input left."""
     ended_ms = min(records[-1].log_time_ms for records in partitions)
     if ended_ms - begun_ms < _LEAST_MS:
         raise BenchFailed(

@@ -1,9 +1,9 @@
-"""Many users on one learner: only the machine, with its input and output in memory, and its memory against a cap.
+"""Plays very many users on one learner's machine in this process, and compares its memory with a cap.
 
-Users come in blocks, as visitors do: each block does the interactions of one visit, and comes back for its next visit
-only after all others had theirs. So where users are spilled to disk, every visit loads each of them once. Every
-decision is rewarded in the next batch. A snapshot is taken at every point of the curve. At the end a new machine
-restores the last one and decides once for a block of users, as a restarted worker does.
+Users come in blocks. A block has all interactions of one visit, and returns for its next visit after all other blocks
+had theirs. So if users are spilled to disk, every visit loads each of them once. Every decision is rewarded in the next
+batch. A snapshot is taken at every point of the curve. At the end a new machine restores the last one and decides once
+for a block of users, as a restarted worker does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.machines.learner import LearnerMachine
 
 ROWS = 2048
-"""How many users a block has, and how many contexts a batch."""
+"""The number of users in a block, which is also the number of contexts in a batch."""
 
 _GIGABYTE = 1 << 30
 _START_MS = 1_700_000_000_000
@@ -51,7 +51,7 @@ class SoakSizes:
         users: how many different users there are.
         visits, interactions: visits of each user, and their interactions in each.
         dimension, arms: sizes of the learner.
-        resident: how many users are in memory, while the others are spilled to disk; None keeps all in memory.
+        resident: how many users stay in memory; the others are spilled to disk. None keeps all in memory.
         cap_bytes: the most memory that the process may use.
         points: how often memory is measured.
     """
@@ -68,8 +68,11 @@ class SoakSizes:
 
 @dataclass(frozen=True, slots=True)
 class SoakPoint:
-    """What was seen at one moment: users met, decisions made, bytes of the process, bytes of the snapshot with
-    the spilled users, seconds since the beginning, and seconds that this snapshot took."""
+    """A measurement at one moment.
+
+    It has the users so far, the decisions so far, the bytes of the process, the bytes of the snapshot together with the
+    spilled users, the seconds since the start, and the seconds that this snapshot took.
+    """
 
     users: int
     decisions: int
@@ -199,7 +202,7 @@ def _soak(feed: _Feed, place: _Place, sizes: SoakSizes, progress: Callable[[str]
     points: list[SoakPoint] = []
     done = met = 0
     begun = time.monotonic()
-    # The machine makes no reference cycles; searching millions of users for them would take most of the time.
+    # The machine makes no reference cycles, and a search for them among millions of users would take most of the time.
     gc.disable()
     try:
         for users, first in _visits(sizes):

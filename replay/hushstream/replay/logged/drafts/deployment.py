@@ -1,7 +1,8 @@
-"""A first deployment for somebody's log: the items that it shows, what is known of a visit, and sizes that fit it.
+"""Drafts a deployment for a user's own log: its items, the features of a visit, and sizes that fit the log.
 
-What follows from rows is marked as private (`hushstream.features.confirmation`), as in a draft of features alone, so
-`hushstream prepare` refuses the draft until its owner has confirmed each mark; an evaluation of the very log takes it.
+Values that were computed from rows are marked as private (`hushstream.features.confirmation`), as in a draft of
+features alone. `hushstream prepare` refuses the draft until its owner has confirmed each mark. An evaluation on the
+same log accepts it.
 """
 
 from __future__ import annotations
@@ -19,20 +20,23 @@ from hushstream.replay.logged.log import LogError
 from hushstream.replay.logged.table import PARQUET_SUFFIXES, columns_in, read_chunks
 
 _ROOM = 1.25
-"""Rows for items that are added later, as a multiple of those that there are."""
+"""The drafted capacity, with room for later items, as a multiple of the items in the log."""
 
 _LEAST_ITEMS = 2
 _MOST_INTERACTIONS = 10
 _WINDOWS, _LEAST_WINDOW = 4, 2_000
-"""So many windows would hold the slots that are expected: each adds noise, and each makes the model fresher. Below that
-many slots in one, at the drafted epsilon, noise leaves little but what the items earn on the whole."""
+"""The drafted number of windows for the expected slots, and the least slots of one.
+
+More windows update the model more often, and each adds noise. With fewer slots in a window, at the drafted epsilon, the
+noise hides everything but the items' mean rewards.
+"""
 
 _EXPLORED = 0.05
 _EPSILON, _HELD_OUT, _HOLDOUT_EPSILON = 1.0, 0.1, 0.5
 
 
 class _Size(NamedTuple):
-    """Of a log: its persons, how many rows three in four of them have at least, and its items."""
+    """Sizes of a log: its users, the number of rows that three in four users have at least, and its items."""
 
     users: int
     usual_rows: int
@@ -40,14 +44,15 @@ class _Size(NamedTuple):
 
 
 def draft_deployment(path: Path, name: str) -> str:
-    """A deployment.yaml for a CSV or Parquet log, to be read through, and each of its marks confirmed.
+    """Draft a deployment.yaml for a CSV or Parquet log; its owner has to read it and confirm each mark.
 
     Args:
-        path: of the log.
-        name: of the deployment, as far as its letters allow.
+        path: path of the log.
+        name: name of the deployment; letters that a name may not have are replaced.
 
     Raises:
-        LogError: the file cannot be read, has no rows, no column of what was shown, or none that could be a feature.
+        LogError: the file cannot be read, or has no rows, no column with the arm shown, or no column that could be a
+            feature.
     """
     features, size = draft_features(path), _size_of(path)
     return "\n".join(_lines(_name(name), features, size)) + "\n"
@@ -99,17 +104,21 @@ def _size_of(path: Path) -> _Size:
 
 
 def _capacity(items: int | list[str]) -> int:
-    """Numbered items cannot be added later: room for more of them would be items that nobody has."""
+    """The drafted ``items.capacity``.
+
+    Numbered items cannot be added later, so they need no room for more: it would be filled with items that do not
+    exist.
+    """
     return max(_LEAST_ITEMS, items if isinstance(items, int) else math.ceil(_ROOM * len(items)))
 
 
 def _one_digit(count: int) -> int:
-    """Rounded to one digit, so that it tells less of single persons."""
+    """The count rounded to one significant digit, so that it reveals less about single users."""
     unit: int = 10 ** (len(str(count)) - 1)
     return max(1, round(count / unit) * unit)
 
 
 def _name(name: str) -> str:
-    """What can name a deployment."""
+    """The name, changed to one that a deployment may have."""
     kept = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in name.lower())
     return kept.strip("-")[:32].strip("-") or "shop"

@@ -1,7 +1,8 @@
-"""A first declaration of features for somebody's table: each column's kind, and what of it was taken from rows.
+"""Drafts the declaration of features for a user's own table: the kind of each column, and marks on private values.
 
-Ranges, vocabularies, limits of tags and the click rate come from rows of persons, so the draft marks them as private
-(`hushstream.features.confirmation`): nothing takes it before its owner has confirmed each of them as public.
+Ranges, vocabularies, limits of tags and the click rate are computed from rows of persons, so the draft marks them as
+private (`hushstream.features.confirmation`). No command prepares a deployment from it before its owner has confirmed
+each mark as public.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from hushstream.replay.logged.table import PARQUET_SUFFIXES, columns_in, read_ch
 
 _HOURS, _DAYS = ("hour", "hour_of_day", "time_of_day"), ("day_of_week", "weekday", "dayofweek")
 _LEAST_KNOWN = 0.5
-"""A text column whose most frequent values are in fewer than this share of its rows holds ids, or texts."""
+"""A text column holds ids or free text if its most frequent values cover less than this share of its rows."""
 
 _IDS = (
     "as its values are ids or single texts, which say nothing of the next visitor "
@@ -46,19 +47,22 @@ _IDS = (
 _ID = re.compile(r"(?i:(?:^|[^a-z])(?:id|uuid)$)|[a-z](?:Id|ID|Uuid|UUID)$", re.ASCII)
 _CLOCK = re.compile(r"\d{1,2}:[0-5]\d", re.ASCII)
 _ROWS_AN_ITEM = 10
-"""Rows an item that it takes to see that a column follows from what was shown, and not by chance."""
+"""Rows per item that are needed to see that a column depends on the item shown, and not by chance."""
 
 _SPAN_OF_LOG = 300.0
 _LEFT_OUT_ENDS = 0.01
-"""Share of the rows beyond each end of a drafted range: a range up to the largest value shows that one person."""
+"""Share of the rows beyond each end of a drafted range.
+
+A range up to the largest value would reveal one person's value.
+"""
 
 _LONGEST_VECTOR = 1024
 _MANY_TAGS, _REDUNDANCY = 12, 0.2
-"""Of so many tags a value most come together, as the words of a text do: `hushstream.features.kinds.Tags`."""
+"""With this many tags per value most occur together, as words of a text do (`hushstream.features.kinds.Tags`)."""
 
 
 class ColumnShares(NamedTuple):
-    """Of one feature, the shares of all rows; exact figures on rows, for their owner alone."""
+    """The shares of missing, unknown and clipped values of a feature: exact figures on rows, for their owner alone."""
 
     missing: float
     unknown: float
@@ -67,14 +71,14 @@ class ColumnShares(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FeatureDraft:
-    """What was drafted.
+    """A draft of a declaration.
 
     Attributes:
-        declaration: ``features`` and, where a column of rewards was found, ``click_rate``; with marks.
-        shares: by feature, over the whole file.
+        declaration: ``features`` and, where a column of rewards was found, ``click_rate``, with their marks.
+        shares: shares by feature, over the whole file.
         clipped_rows: the share of rows with a clipped value.
-        left_out: columns that no kind fits, with the reason.
-        row_bytes: of one visit on the wire.
+        left_out: columns that are no feature, with the reason.
+        row_bytes: bytes of one visit on the wire.
     """
 
     declaration: Mapping[str, Any]
@@ -94,11 +98,11 @@ class FeatureDraft:
         }
 
     def text(self) -> str:
-        """The declaration as YAML, with what its owner has to decide."""
+        """The declaration as YAML, with comments on what its owner has to decide."""
         return "\n".join(self._lines()) + "\n"
 
     def of_features(self) -> Iterator[str]:
-        """The lines of its features, with what its owner has to decide."""
+        """The YAML lines of its features, with comments on what the owner has to decide."""
         yield "# Drafted from rows. What `from_rows` names is private: put public values in its place, or decide that"
         yield "# it is public; then delete its name there. No deployment is prepared before. Comments are private, too."
         yield f"# {self.row_bytes} bytes a visit; a value is clipped in {self.clipped_rows:.1%} of the rows"
@@ -118,9 +122,9 @@ class FeatureDraft:
 
 
 def draft_features(path: Path) -> FeatureDraft:
-    """A declaration of features for a CSV or Parquet table.
+    """Draft a declaration of features for a CSV or Parquet table.
 
-    Kinds are told from its first 20,000 rows, shares are of all rows.
+    The kinds are found from its first 20,000 rows; the shares are computed over all rows.
 
     Raises:
         LogError: the file cannot be read, has no rows, or no column that could be a feature.
@@ -170,7 +174,7 @@ def _shares(schema: FeatureSchema, path: Path, wanted: Columns) -> tuple[dict[st
 
 
 def _read(reader: Callable[[Any], Any], value: Any) -> Any:
-    """What a cell says, or None of what is no value of its kind: rows behind the first ones may hold anything."""
+    """The value of a cell, or None if it does not fit the feature's kind, which only the first rows decided."""
     try:
         return reader(value)
     except WrongValue:
@@ -180,7 +184,7 @@ def _read(reader: Callable[[Any], Any], value: Any) -> Any:
 def _known_too_late(
     values: Sequence[Any], columns: Mapping[str, Sequence[Any]], meant: Mapping[str, str | None]
 ) -> str | None:
-    """Why a column says nothing that is known when an item is to be shown, or None where it may."""
+    """The reason why a column is not known before an item is shown; None where it may be known."""
     arm, reward = meant["arm"], meant["reward"]
     if arm is not None:
         told = set(zip(map(str, columns[arm]), map(str, values), strict=True))
@@ -196,12 +200,12 @@ def _known_too_late(
 
 
 def _says(value: Any) -> bool:
-    """Whether a cell holds something other than nothing and 0."""
+    """Whether a cell is neither missing nor 0."""
     return not absent(value) and numbers_in([value]) != [0.0]
 
 
 def _drafted(name: str, values: Sequence[Any]) -> dict[str, Any] | str:
-    """The column as a feature, or why it is none."""
+    """The declaration of a column as a feature, or the reason why it is none."""
     known = [value for value in values if not absent(value)]
     if not known:
         return "as it holds nothing"
@@ -274,5 +278,5 @@ def _tags(known: Sequence[Sequence[str]]) -> dict[str, Any] | str:
 
 
 def _frequent(counts: Counter[str]) -> list[str]:
-    """The most frequent texts, in the order of their names: that of their counts would say more of the rows."""
+    """The most frequent texts in alphabetical order, as the order of their counts would reveal more about the rows."""
     return sorted(text for text, _ in counts.most_common(MOST_CATEGORIES))

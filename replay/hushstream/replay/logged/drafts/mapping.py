@@ -1,6 +1,6 @@
-"""A first mapping for somebody's log, with comments: who acted, what was shown and what came of it.
+"""Drafts the mapping of a user's own log, with comments: the columns of user, arm, reward and propensity.
 
-What was known is declared in the deployment that is drafted with it (`hushstream.replay.logged.drafts.deployment`).
+The features are declared in the deployment that is drafted with it (`hushstream.replay.logged.drafts.deployment`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hushstream.replay.logged.log import LogError
 from hushstream.replay.logged.table import PARQUET_SUFFIXES, columns_in, read_chunks
 
 ROWS = 20_000
-"""So many rows are looked at."""
+"""The number of rows from which a draft is made."""
 
 MOST_CATEGORIES = 40
 _WHO = (
@@ -48,23 +48,23 @@ MEANT = {
     ),
     "position": ("position", "rank", "place"),
 }
-"""What columns are called, letters and digits alone: ``visitor_id`` and ``VisitorId`` are ``visitorid``."""
+"""Usual names of columns, reduced to letters and digits: ``visitor_id`` and ``VisitorId`` become ``visitorid``."""
 
 _ASK = "# ? no column seems to be it: write its name"
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns that a mapping reads."""
+    """The columns that a draft reads."""
 
     columns: tuple[str, ...]
     delimiter: str = ","
 
 
 def draft_mapping(path: Path) -> str:
-    """A mapping file for a CSV or Parquet log, to be read through and corrected before it is used.
+    """Draft a mapping file for a CSV or Parquet log; its owner has to read and correct it before it is used.
 
-    Its context is what a deployment declares (`hushstream.replay.logged.drafts.deployment`).
+    It names no context: the deployment declares the features (`hushstream.replay.logged.drafts.deployment`).
 
     Raises:
         LogError: the file cannot be read, or has no rows.
@@ -78,7 +78,10 @@ def draft_mapping(path: Path) -> str:
 
 
 def meanings_of(names: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> dict[str, str | None]:
-    """The column of each key of `MEANT`, by its name; of the time by its values, where one column alone has times."""
+    """The column for each key of `MEANT`, found by its name.
+
+    If no name fits the time, the only column with times is used.
+    """
     meant = {key: first_of(names, among) for key, among in MEANT.items()}
     if meant["timestamp"] is None:
         others = [name for name in names if name not in meant.values() and _are_moments(columns[name])]
@@ -87,14 +90,14 @@ def meanings_of(names: Sequence[str], columns: Mapping[str, Sequence[Any]]) -> d
 
 
 def _are_moments(values: Sequence[Any]) -> bool:
-    """Whether all are a day with a time of it: a day alone may be one of birth."""
+    """Whether all values are a date with a time of day; a date alone may be a date of birth."""
     return all(
         isinstance(value, datetime) or (isinstance(value, str) and ":" in value and is_iso(value)) for value in values
     )
 
 
 def is_iso(text: str) -> bool:
-    """Whether a text is a point in time by ISO 8601."""
+    """Whether a text is a time by ISO 8601."""
     try:
         datetime.fromisoformat(text)
     except ValueError:
@@ -119,7 +122,7 @@ def delimiter_of(path: Path) -> str:
 
 
 def first_of(names: Sequence[str], among: Sequence[str]) -> str | None:
-    """The first of ``among`` that is a column, whatever its case and separators; None where none is."""
+    """The first of ``among`` that is the name of a column, ignoring case and separators; None if there is none."""
     plain = {"".join(filter(str.isalnum, name)).lower(): name for name in reversed(names)}
     return next((plain[name] for name in among if name in plain), None)
 
@@ -172,14 +175,14 @@ def _what(columns: dict[str, Sequence[Any]], meant: dict[str, str | None]) -> It
 
 
 def arms_in(values: Sequence[Any]) -> int | list[str]:
-    """How many arms a column shows, where it numbers them from 0, or their names in order."""
+    """The number of arms in a column, if it numbers them from 0, else their names in order."""
     found = sorted({str(value) for value in values})
     numbered = all(name.isdigit() for name in found)
     return max(map(int, found)) + 1 if numbered else found
 
 
 def numbers_in(values: Sequence[Any]) -> list[float]:
-    """The values as numbers; empty where one is none."""
+    """The values as numbers; empty if one of them is no number."""
     try:
         found = [float(value) for value in values]
     except (TypeError, ValueError):
@@ -188,7 +191,7 @@ def numbers_in(values: Sequence[Any]) -> list[float]:
 
 
 def bounds_of(values: Sequence[float]) -> tuple[float, float]:
-    """Least and largest, rounded outward to one digit, so that they tell less of single rows."""
+    """The smallest and the largest value, rounded outward to one digit, so that they reveal less about single rows."""
     low, high = min(values), max(values)
     unit = 10.0 ** math.floor(math.log10(max(abs(low), abs(high), 1e-9)))
     return math.floor(low / unit) * unit, max(math.ceil(high / unit) * unit, (math.floor(low / unit) + 1) * unit)

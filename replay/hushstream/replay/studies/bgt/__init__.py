@@ -1,1 +1,1 @@
-"""Studies of BGTplanner: rating data, the three slots beside the paper's planner, attacks and speed."""
+"""Studies of BGTplanner: rating data, the three slots compared with the paper's planner, attacks and speed."""

@@ -1,4 +1,4 @@
-"""Baselines shown beside every result: predictors that cost no privacy, and one that protects nothing."""
+"""Baselines for every result: predictors that need no data of others, and one without protection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ROUNDS = 20
 _BIAS_RIDGE = 4.0
 _ALS_FACTORS = 10
 _ALS_RIDGE = 0.25
-"""Ridge of the squared factors, which start at .1: it weighs as much as about seven ratings on the scale 0 to 1."""
+"""Ridge of the squared factors, which start at .1; it counts as much as about seven ratings on the scale 0 to 1."""
 
 NAMES = ("constant", "local", "local with features", "user and item bias", "als", "all positive")
 
@@ -81,7 +81,7 @@ def _biases(known: Ratings, count: int) -> tuple[float, Float64, Float64]:
 
 
 def _als(known: Ratings, mean: float, user: Float64, item: Float64) -> tuple[Float64, Float64]:
-    """Factors of what the offsets leave, by alternating ridge regressions; a row's ridge grows with its ratings."""
+    """Factors of the offsets' residuals, by alternating ridge regressions; a row's ridge grows with its ratings."""
     rest = known.values - mean - user[known.owners] - item[known.items]
     right = 0.1 * np.random.default_rng(0).standard_normal((len(item), _ALS_FACTORS))
     left = np.zeros((len(user), _ALS_FACTORS))

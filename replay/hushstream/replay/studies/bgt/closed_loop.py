@@ -1,4 +1,4 @@
-"""Three rounds on a deployment: users rate, the rounds are ended one after the other, then predictions are requested.
+"""Plays three rounds on a deployment: users rate, each round is ended, and predictions are requested after it.
 
 Every request after a round waits for the model of that round. So the answers do not depend on the order in which
 partitions worked, and the direct runner and a stream give the same answers.
@@ -22,7 +22,7 @@ from hushstream.systems.bgt.rounds import ROUNDS
 
 _TIMEOUT_SECONDS = 300.0
 _AT_ONCE = 64
-"""How many users write, or ask, at the same time."""
+"""The number of users who send ratings or requests at the same time."""
 
 
 _Act = Callable[[RatingClient, int], Awaitable[None]]
@@ -35,7 +35,7 @@ class RatingsPlayed:
     Attributes:
         predicted: (rounds, m) predictions of the later ratings after each round, from 0 to 1.
         seconds: from the first rating to the last answer.
-        latencies: seconds from asking to answer, of each user after the last round.
+        latencies: seconds from request to answer, of each user after the last round.
     """
 
     predicted: Float64

@@ -1,4 +1,4 @@
-"""Plays the three slots in batches: all users of a world at once, through the deployment's own stages."""
+"""Plays the three slots in batches: all users of a world at once, through the stages of a deployment."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Task:
         epsilon: None for no noise.
         seed: seed of split, keys and losses.
         features: whether public features are used, where the world has them.
-        lost: share of slots that never arrive; other slots are lost in each round.
+        lost: share of slots that never arrive, drawn anew in each round.
         release: further release settings, as pairs.
         data_dir: see `hushstream.replay.datasets.store.locate`.
     """

@@ -1,4 +1,4 @@
-"""The report of a BGTplanner run: errors after each round, those of predictors without cost, and the guarantee.
+"""The report of a BGTplanner run: errors after each round, those of predictors on the device, and the guarantee.
 
 Exact errors are figures on content. They exist for public data only (PRIVACY.md, rule 11), and a replayed world is
 public.
@@ -31,7 +31,7 @@ Scores = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class RoundRow:
-    """Scores of the model that followed a round; ``kind`` is what the round's slots held, or none."""
+    """Scores of the model after a round; ``kind`` is the content of the round's slots, or none."""
 
     round: int
     kind: str
@@ -41,7 +41,7 @@ class RoundRow:
 
     @property
     def name(self) -> str:
-        """The round in words, for people."""
+        """The name of the round in tables."""
         if self.kind not in _LETTERS:
             return f"round {self.round + 1}: withheld"
         return f"round {self.round + 1}: {_LETTERS[self.kind]} ({self.kind})"
@@ -51,14 +51,14 @@ class RoundRow:
 class BgtResult(Replayed):
     """The outcome of a run, in addition to what `Replayed` has.
 
-    Its ``comparison`` divides the RMSE by that of the best that a device can do alone; the sample is the users.
+    Its ``comparison`` divides the RMSE by that of the best predictor on the device alone; the sample is the users.
 
     Attributes:
-        users, items: how many.
-        ratings: how many lie on users' devices.
-        judged: how many are kept for the evaluation.
+        users, items: how many users and items.
+        ratings: how many ratings are on users' devices.
+        judged: how many ratings are kept for the evaluation.
         slot_bytes: size of the content of one slot.
-        baselines: scores of the predictors that cost no privacy, by name.
+        baselines: scores of the baselines, by name.
         rounds: scores after each round.
         factors: how many factors the last model has.
         ratio: largest eigenvalue of the pairs divided by the edge of the noise; 0 where no edge was tested.
@@ -86,35 +86,35 @@ class BgtResult(Replayed):
 
     @property
     def reached(self) -> str:
-        """The result in a line."""
+        """The result in one line."""
         return f"RMSE {self.rounds[-1].rmse:.4f} of predicted ratings, on a scale from 0 to 1"
 
     @property
     def title(self) -> str:
-        """What was run, in a line."""
+        """One line that says what was run."""
         kinds = " ".join(_LETTERS.get(row.kind, "-") for row in self.rounds)
         return f"bgt on {self.dataset}: rounds {kinds}"
 
     @property
     def local(self) -> float:
-        """RMSE of the best that a device can do alone."""
+        """RMSE of the best predictor on the device alone."""
         return min(self.baselines[name][0] for name in self.baselines if name.startswith("local"))
 
     @property
     def gain(self) -> float:
-        """How far the RMSE is below that of the best that a device can do alone; negative where it is above."""
+        """The RMSE of the best predictor on the device alone minus that of the run; negative where the run is worse."""
         return self.local - self.rounds[-1].rmse
 
     @property
     def gain_text(self) -> str:
-        """The gain in words, for people."""
+        """The gain as text."""
         if self.gain <= 0:
             return f"nothing is gained over the device alone (RMSE {self.local:.4f})"
         return f"RMSE {self.gain:.4f} below that of the device alone ({self.local:.4f})"
 
     @property
     def factors_text(self) -> str:
-        """The result of the test for factors, in words."""
+        """The result of the test for factors, as text."""
         if not self.ratio:
             return f"{self.factors} kept"
         return f"{self.factors} kept; the largest eigenvalue is {self.ratio:.2f} times the noise's edge"
@@ -127,7 +127,7 @@ class BgtResult(Replayed):
 
 
 def present(result: BgtResult) -> Shown[BgtResult]:
-    """The gain over the device alone, and errors after each round beside those of predictors without cost."""
+    """Show the gain over the device alone, and errors after each round beside those of the baselines."""
     drawing, found = rmse_drawing(result), result.comparison
     compared = [(name, *(f"{score:.4f}" for score in scores)) for name, scores in result.compared]
     caption = f"F1 and balanced accuracy are of being above one half. These are {EXACT}."
@@ -170,7 +170,7 @@ def _named(scores: Scores) -> dict[str, float]:
 
 
 def rmse_drawing(result: BgtResult) -> Drawing:
-    """Errors as bars."""
+    """The picture with errors as bars."""
     return Drawing(
         "rmse",
         "Error of predicted ratings",

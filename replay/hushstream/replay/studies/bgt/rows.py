@@ -44,7 +44,7 @@ def score_columns(scores: Sequence[tuple[float, float, float]]) -> Row:
 
 
 def guarantee_of(task: Task) -> Guarantee:
-    """What a run guarantees; its key is seeded."""
+    """The guarantee of a run, whose key is seeded."""
     world = make_world(task.world, task.data_dir)
     world = world if task.features else world.without_features()
     return epoch_guarantee(configuration(task, world)).under_key(True)

@@ -1,4 +1,4 @@
-"""`run` for BGTplanner: a world of ratings through raters, collector and aggregator, three rounds."""
+"""Plays a world of ratings through BGTplanner's raters, collector and aggregator, in three rounds."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ class BgtOptions(PlayOptions):
 
 
 def run_bgt(options: BgtOptions, progress: Progress | None = None) -> BgtResult:
-    """Play three rounds; return errors beside those of predictors without cost, guarantee, counts and throughput.
+    """Play three rounds; return errors and those of the baselines, guarantee, counts and throughput.
 
     Raises:
-        HushstreamError: an unknown world, a world without ratings, an unknown runner or option, or a wrong
-            configuration.
+        HushstreamError: the world, the runner or an option is unknown, the world has no ratings, or the configuration
+            is invalid.
     """
     options.require_runner()
     world = _world(options)
@@ -77,14 +77,14 @@ def run_bgt(options: BgtOptions, progress: Progress | None = None) -> BgtResult:
 
 
 def config_values(options: BgtOptions, world: RatingWorld) -> dict[str, Any]:
-    """The configuration that fits a world, changed by what the caller set."""
+    """The configuration that fits a world, with the values that the caller set."""
     release = ReleaseConfig(epsilon=options.epsilon)
     fitting = BgtConfig("replay", world.item_count, world.features.shape[1], worlds.UNIT_SCALE, release)
     return merged_values(written(fitting), options.config)
 
 
 def _world(options: BgtOptions) -> RatingWorld:
-    # Here the ratings of MovieLens have the name of their dataset, although another system has a world of that name.
+    # For this system, ``ml-100k`` means the ratings of MovieLens; another system has a world of this name.
     name = "ml-ratings" if options.dataset == "ml-100k" else options.dataset
     values = dict(options.world)
     if "seed" in catalogue.world_options(name):
@@ -138,7 +138,7 @@ def _result(options: BgtOptions, split: Split, deployed: System, recording: Reco
 
 
 def _best_alone(split: Split, names: Sequence[str], seed: int) -> Float64:
-    """Predictions of the better of the two methods of a device alone, (judged ratings,)."""
+    """Predictions of the better baseline on the device alone, one for each evaluated rating."""
     world, rows = split.world, split.later
     local = [predictions_of(world, name, seed) for name in names if name.startswith("local")]
     return min(local, key=lambda one: float(((one - world.values[rows]) ** 2).sum()))
@@ -166,7 +166,7 @@ def _payoff(split: Split, found: Float64, alone: Float64) -> Payoff:
     squares = [(one - truth) ** 2 for one in (found, alone)]
     ours, others = (float(np.sqrt(one.mean())) for one in squares)
     users = np.asarray(split.world.users[split.later], dtype=np.int64)
-    # A perfect prediction has no spread, and its root has no slope.
+    # For a perfect prediction the error is 0, where the root has no derivative.
     linear = [one / (2 * root) if root else one for one, root in zip(squares, (ours, others), strict=True)]
     gap = paired_gap(linear[0], linear[1], users)
     return Payoff(
@@ -184,10 +184,10 @@ def _payoff(split: Split, found: Float64, alone: Float64) -> Payoff:
 
 @dataclass(frozen=True, slots=True)
 class _Models:
-    """What the published models say about the rounds.
+    """Facts on the rounds from the published models.
 
     Attributes:
-        kinds: the kind of slot that each round asked for; "none" where it asked for none.
+        kinds: the kind of slot that each round requested; "none" where it requested none.
         factors: how many factors the last model has.
         ratio: largest eigenvalue divided by the edge of the noise; 0 where no edge was tested.
     """

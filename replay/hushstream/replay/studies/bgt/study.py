@@ -1,4 +1,4 @@
-"""The studies of BGTplanner, as the catalogue finds them."""
+"""Declares BGTplanner's study, which `hushstream.replay.study` finds."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ EXPERIMENTS = (
 
 
 def paper_line(scale: Scale, progress: Progress | None) -> Row:
-    """One line of the table of papers: the planner as published against three slots a user, on FilmTrust."""
+    """The row in the table of papers: the planner as published against three slots a user, on FilmTrust."""
     world, rounds, seeds = ("tastes", 40, (0,)) if scale.quick else ("filmtrust", ROUNDS, (0, 1, 2))
     data = None if scale.data_dir is None else str(scale.data_dir)
     true = privacy_columns(row_guarantee())

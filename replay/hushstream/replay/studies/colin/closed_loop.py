@@ -1,4 +1,4 @@
-"""The closed loop of a collaborative system: every user is served equally often, in phases.
+"""Plays the closed loop of a collaborative system: every user is served equally often, in phases.
 
 Within a phase every user plays some rounds and decides by the model of the phase before. The end of the phase releases
 its rows, and the next phase begins when every learner holds the model made from them. So the decisions do not depend on
@@ -41,7 +41,7 @@ class CollaborativePlan:
 
     @property
     def phases(self) -> int:
-        """How many phases there are; the last one may be shorter."""
+        """The number of phases; the last one may be shorter."""
         return -(-self.rounds // self.rounds_per_phase)
 
     def rounds_of(self, phase: int) -> range:
@@ -59,7 +59,7 @@ class CollaborativePlayed:
         regret: best mean reward minus that of the chosen arm, float64.
         random_regret: the mean regret of a policy that picks an arm at random, float64.
         seconds: from the first context to the last model.
-        latencies: seconds from asking to answer, a sample.
+        latencies: seconds from request to answer, for a sample of the decisions.
     """
 
     chosen: NDArray[np.int32]

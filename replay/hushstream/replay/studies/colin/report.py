@@ -40,15 +40,15 @@ class RegretRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollaborativeResult(Replayed):
-    """The outcome of a run beside `Replayed`; ``comparison`` compares regret with a random policy's, over users.
+    """The outcome of a run, besides `Replayed`; ``comparison`` compares regret with a random policy's, over users.
 
     Attributes:
         algorithm: linucb, colin or goblin.
-        mechanism: how releases are noised.
+        mechanism: mechanism of the noise.
         noise_at: who adds the noise.
-        users: how many there are.
+        users: how many users there are.
         rows: the regret curve, rising in events.
-        mean_reward: mean over all interactions.
+        mean_reward: mean reward over all interactions.
     """
 
     algorithm: str
@@ -69,7 +69,7 @@ class CollaborativeResult(Replayed):
 
     @property
     def events(self) -> int:
-        """How many interactions there are in all."""
+        """The number of interactions in all."""
         return self.rows[-1].events
 
     @property
@@ -81,17 +81,17 @@ class CollaborativeResult(Replayed):
 
     @property
     def reached(self) -> str:
-        """The result in a line."""
+        """The result in one line."""
         return f"{100 * self.share_of_random:.0f} % of the regret of a policy that picks at random"
 
     @property
     def title(self) -> str:
-        """What was run, in a line."""
+        """One line that says what was run."""
         return f"{self.algorithm} on {self.dataset}: {self.mechanism}, noise at the {self.noise_at}"
 
 
 def present(result: CollaborativeResult) -> Shown[CollaborativeResult]:
-    """Regret as a share of a random policy's, and the regret curve."""
+    """Show regret as a share of a random policy's, and the regret curve."""
     drawing, last, what = regret_drawing(result), result.rows[-1], "regret over that of a random policy"
     share = f"{100 * result.share_of_random:.0f} %"
     return Shown(

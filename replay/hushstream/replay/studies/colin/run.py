@@ -1,4 +1,4 @@
-"""`run` for collaborative systems: plays a world of related users through learner, counter and aggregator."""
+"""Plays a world of related users through the learner, counter and aggregator of collaborative bandits."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def run_collaborative(options: CollaborativeOptions, progress: Progress | None =
     """Play a world through a collaborative system and return its regret, guarantee, counts and throughput.
 
     Raises:
-        HushstreamError: an unknown world, one without related users, an unknown runner or option; or a wrong
-            configuration.
+        HushstreamError: the world, the runner or an option is unknown, the world has no related users, or the
+            configuration is invalid.
     """
     options.require_runner()
     world = _world(options)
@@ -117,7 +117,7 @@ def _world(options: CollaborativeOptions) -> CollaborativeWorld:
 
 
 def _config(options: CollaborativeOptions, world: CollaborativeWorld, plan: CollaborativePlan) -> dict[str, Any]:
-    """The configuration that fits a world, changed by what the caller set."""
+    """The configuration that fits a world, with the values that the caller set."""
     longest = plan.rounds + 1
     lengths = {"norm": _at_most_longest(world, 2), "norm_l1": _at_most_longest(world, 1)}
     values: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The studies of collaborative bandits, as the catalogue finds them."""
+"""Declares the study of collaborative bandits, which `hushstream.replay.study` finds."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ ALGORITHM, CLAIMED, SOUND = "DP-CoLin", 2.0, "local-reward"
 
 
 def paper_line(scale: Scale, progress: Progress | None) -> Row:
-    """One line of the table of papers: DP-CoLin with the paper's noise, and noised rewards at the same true cost."""
+    """The row in the table of papers: DP-CoLin with the paper's noise, and noised rewards at the same true cost."""
     events, seeds = (1_000, (10,)) if scale.quick else (10_000, (10, 11, 12))
     worlds = [WorldSetting("colin", (("dimension", 5), ("variant", "uniform")), events, seed) for seed in seeds]
     printed = [private_task(world, ALGORITHM, find_calibration(PAPER), CLAIMED) for world in worlds]
@@ -127,7 +127,7 @@ def sample(
     rounds_per_phase: int = 10,
     rows: int = 200,
 ) -> Sample:
-    """A sample of a deployment: all users are asked in each round."""
+    """A deployment in which every user gets a decision in each round."""
     world: Any = make_world(_DATASET, users=users, dimension=dimension, arms=arms, seed=1)
     assert isinstance(world, CollaborativeWorld)
     lengths = {"norm": world.largest_feature_norm(2) + 1e-6, "norm_l1": world.largest_feature_norm(1) + 1e-6}

@@ -1,4 +1,4 @@
-"""Counts of the simulators of collaborative bandits, for ``datasets inspect``."""
+"""Describes the simulator of collaborative bandits, for ``datasets inspect``."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class ClearSums:
     """The sums for ridge regression: for each item, a gram matrix and a moment of dense contexts."""
 
     def __init__(self, schema: FeatureSchema, arms: int) -> None:
-        """Begin with no interactions."""
+        """Start without interactions."""
         width = schema.cells + 1
         self._ridge = float(len(schema.table) + 1)
         self.gram, self.moment = np.zeros((arms, width, width)), np.zeros((arms, width))
@@ -67,7 +67,7 @@ def clear_sums_of(world: DeclaredWorld, users: Int64, chosen: IntArray, rewards:
 
 
 def clear_rewards(world: DeclaredWorld, prior: NormalPrior, users: Int64, seed: int) -> Float64:
-    """Rewards of new users who start from a model, (n, rounds), with the world's own coins.
+    """Rewards of new users who start from a model, (n, rounds), with the world's coins.
 
     Args:
         world: the world of the users.

@@ -1,8 +1,8 @@
-"""The closed loop: a population that talks to the stream only through the client, as an application does.
+"""Plays the closed loop: a population uses the stream through the client only, as an application does.
 
-Phase 0: contributors start cold, interact, and each owes one slot; then the phase is ended. Phase 1: other users are
+Phase 0: contributors start cold, interact, and each has one slot due; then the phase is ended. Phase 1: other users are
 played once for each model track, as distinct users with the same contexts and the same coin for every arm. So the
-conditions of the comparison differ only in where their users started.
+conditions of the comparison differ only in the models that users start from.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.edge.policy import COLD
 
 CONDITIONS = {"cold": "cold", "warm_nonprivate": "nonprivate", "warm_private": "private"}
-"""Conditions of the comparison, and the model track that each one's users start from."""
+"""The conditions of the comparison, each with the model track that its users start from."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Who plays, how many at once, and how fast.
+    """Which users play, how many at the same time, and how fast.
 
     Attributes:
         contributors: users 0 .. contributors-1 act in phase 0.
         evaluated: how many users after them act in phase 1, once per condition.
         conditions: the names of the conditions to compare.
-        in_flight: how many users act at the same time; each has one event under way.
+        in_flight: how many users act at the same time; each has one open request.
         pace: interactions per second; None: as fast as possible.
         first: users of phase 0 with lower numbers were played by an earlier run (resume).
     """
@@ -54,7 +54,7 @@ class Plan:
         return (max(0, self.contributors - self.first) + self.evaluated * len(self.conditions)) * rounds
 
     def __post_init__(self) -> None:
-        """Refuse a plan that plays nobody or a condition that does not exist."""
+        """Refuse a plan without users, or a condition that does not exist."""
         unknown = sorted(set(self.conditions) - set(CONDITIONS))
         if unknown:
             raise HushstreamError(f"conditions: expected some of {', '.join(CONDITIONS)}, got {', '.join(unknown)}")
@@ -71,11 +71,11 @@ class Played:
     """The outcome of a run: rewards (users, rounds) per condition, and how long it took.
 
     Attributes:
-        rewards: by condition of the comparison; those of contributors under "contributors".
+        rewards: rewards by condition of the comparison; those of contributors under "contributors".
         chosen: the chosen arms in the same form.
-        decisions: how many decisions were asked for.
+        decisions: how many decisions were requested.
         seconds: from the first context to the last reward.
-        latencies: seconds from asking to answer, a sample.
+        latencies: seconds from request to answer, for a sample of the decisions.
     """
 
     rewards: dict[str, NDArray[np.float64]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Waits, in a way that an application can too, until the learners have the model of a phase that ended."""
+"""Waits until the learners have the model of a phase that ended; an application can wait in the same way."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def await_models(
 async def _await_model(
     client: Client, track: str, partition: int, partitions: int, context: ArrayLike | Mapping[str, Any]
 ) -> None:
-    """Ask for a user who does nothing else, until their learner holds the model.
+    """Request decisions for a user who does nothing else, until their learner has the model.
 
     Several windows give several versions. The model counts as complete when `STEADY_POLLS` answers in a row come from
     the same version.

@@ -1,4 +1,4 @@
-"""`run` for P2B: plays a population through learner, shuffler and aggregator, and values a private start for it."""
+"""Plays a population through P2B's learner, shuffler and aggregator, and measures the gain of a private start."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class P2BOptions(PlayOptions):
         in_flight: how many users act at the same time.
         pace: interactions per second; None: as fast as possible.
         first: contributors with lower numbers were played before (resume).
-        secret_keys: whether the private deployment has random keys in files, as a live one has, and not keys that
-            follow from the seed; then every run has other noise.
+        secret_keys: whether the private deployment has random keys in files, as a live one has, in place of keys from
+            the seed; then every run has other noise.
     """
 
     dataset: str = "synthetic"
@@ -75,11 +75,10 @@ class P2BOptions(PlayOptions):
 def run_p2b(options: P2BOptions, progress: Progress | None = None) -> RunResult:
     """Play a world through P2B and return rewards by condition, guarantee, counts and throughput.
 
-    The private conditions are those of a deployment that holds nothing else; the non-private one has its own
-    (`hushstream.replay.studies.p2b.arms`).
+    The private conditions have a deployment for themselves. The non-private condition has another one (`arms_of`).
 
     Raises:
-        HushstreamError: an unknown world, runner or option; a wrong configuration.
+        HushstreamError: the world, the runner or an option is unknown, or the configuration is invalid.
     """
     options.require_runner()
     world = _world(options)
@@ -167,7 +166,7 @@ def _plan(options: P2BOptions, world: World) -> Plan:
 
 
 def _config(options: P2BOptions, world: World, plan: Plan) -> dict[str, Any]:
-    """The configuration that fits a world, changed by what the caller set."""
+    """The configuration that fits a world, with the values that the caller set."""
     values: dict[str, Any] = {
         "deployment": "replay",
         "items": {"capacity": world.arms},
@@ -189,7 +188,7 @@ def _declares(world: World) -> TypeGuard[DeclaredWorld]:
 
 
 def _played_conditions(world: World, plan: Plan) -> tuple[str, ...]:
-    """The conditions that deployments play; with declared features none sends interactions in clear."""
+    """The conditions that deployments play; with declared features no deployment sends interactions in clear."""
     return tuple(one for one in plan.conditions if one != WARM_NONPRIVATE or not _declares(world))
 
 
@@ -254,7 +253,7 @@ def _stated(played: _PlayedArm) -> StatedGuarantee:
 
 
 def _checked(arms: Sequence[_PlayedArm]) -> dict[str, RoleCheck]:
-    """The findings of recomputing, by role, for all arms together."""
+    """The findings of `verify` by role, for all arms together."""
     found = [role_checks(one.system, one.recording.logs, one.keys) for one in arms]
     return {role: sum((one[role] for one in found[1:]), found[0][role]) for role in found[0]}
 

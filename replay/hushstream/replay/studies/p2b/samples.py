@@ -1,4 +1,4 @@
-"""Small deployments of users whose events become slots."""
+"""Makes small deployments of P2B, to measure sizes and to show dashboards."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def sample(
     codes: int = 16,
     window_slots: int = 100,
 ) -> Sample:
-    """A sample of a deployment: users who each owe one slot at the end."""
+    """A deployment whose users each have one slot due at the end."""
     world: World = make_world(_DATASET, users=users, dimension=dimension, arms=arms, seed=1)
     more = {
         "expected_slots": users,
@@ -35,7 +35,7 @@ def sample(
         "release": {"window_units": window_slots},
     }
     config = parse_config(_config("sizes", world, more))
-    # A real deployment has no second arm that sends interactions in clear.
+    # A real deployment does not send interactions in clear.
     system = prepare(folder, config, public_dataset=_DATASET, non_private_arm=False)
     return Sample(system, users * world.rounds, ClosedLoop(world, Plan(users, 0, ("cold",), in_flight=64)).run)
 
@@ -53,7 +53,7 @@ def live(folder: Path, users: int, pace: float) -> Sample:
         "exploration": {"choice": "epsilon", "share": 0.05},
         "feedback": {"attribution_window_seconds": 0.4, "settle_seconds": 0.5, "click_rate": world.click_rate},
         "release": {"window_units": _LIVE_WINDOW_SLOTS, "sums": "counter", "horizon": _LIVE_WINDOWS},
-        # So large an epsilon that noise does not hide the answers of so few users.
+        # The epsilon is so large that noise does not hide the preferences of so few users.
         "holdout": {
             "share": 0.3,
             "epsilon": 8.0,

@@ -1,4 +1,4 @@
-"""P2B's studies, as the catalogue finds them."""
+"""Declares P2B's study, which `hushstream.replay.study` finds."""
 
 from __future__ import annotations
 
@@ -84,12 +84,12 @@ def _soak(sizes: Sequence[Any], progress: Callable[[str], None]) -> tuple[Any, R
 
 
 def _plays(made: Any) -> bool:
-    """Whether an object is a class of worlds of unrelated users; whatever a factory does not name counts as one."""
+    """Whether an object is a class of worlds of unrelated users; a factory without a return type counts as one."""
     return made is None or (hasattr(made, "rounds") and not hasattr(made, "relation"))
 
 
 def paper_line(scale: Scale, progress: Progress | None) -> Row:
-    """One line of the table of papers: thresholds on codes against slot sums, at p = 1/2 (claimed: epsilon ln 2)."""
+    """The row in the table of papers: thresholds on codes against slot sums, at p = 1/2 (claimed: epsilon ln 2)."""
     users, seeds = (500, range(2)) if scale.quick else (5_000, range(3))
     lines = (Line("paper", 8, MODES["paper"]), Line("slot sums", 8, MODES["slot-sums"]))
     played = play(Point(NAME, {}, SOFTMAX, users, 10, 10, 10, lines), seeds, progress)

@@ -1,8 +1,8 @@
-"""Whether a deployment's vendors should share: the gain over separate learning, simulated with their own numbers.
+"""Advises whether vendors should share: simulates the gain over separate learning with the deployment's sizes.
 
 The synthetic world is played with the deployment's vendors, items, epsilon and traffic: once shared, and once with each
-vendor alone with its exact clicks, under several seeds. The result is that gain in points of clicks with its interval,
-and "keep the vendors apart" where the gain is not above 0.
+vendor alone with its exact clicks, under several seeds. The result is the gain in points of clicks with its interval,
+and the advice "keep the vendors apart" where the gain is not above 0.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Advice:
     Attributes:
         verdict: `SHARE`, `KEEP_APART` or `UNCLEAR`.
         gain: click rate of greedy choices at the end, shared minus apart, in points: mean and 95 % interval.
-        online: the same for all answers of the run.
-        plan: facts that need no simulation, with their warnings.
+        online: the same gain over all answers of the run.
+        plan: facts without simulation, with their warnings.
     """
 
     verdict: str
@@ -57,7 +57,7 @@ class Advice:
         }
 
     def as_text(self) -> str:
-        """The advice in words."""
+        """The advice as text."""
         mean, low, high = self.gain
         return (
             f"Advice: {self.verdict}.\n"
@@ -67,7 +67,7 @@ class Advice:
 
     @property
     def way_text(self) -> str:
-        """The gain over all answers of the run, in words."""
+        """The gain over all answers of the run, as text."""
         mean, low, high = self.online
         return f"Of all answers on the way: {mean:+.1f} points against exact clicks apart ({low:+.1f} to {high:+.1f})"
 
@@ -84,8 +84,8 @@ def advise(
 
     Args:
         config: the deployment; all vendors count as equally large, and contexts as two-dimensional.
-        contexts: how many decisions all vendors make in the deployment's life.
-        overlap: share of items that suit users anywhere: .02 for specialised vendors, 1 for vendors that are alike.
+        contexts: how many decisions all vendors make in all.
+        overlap: share of items that suit users of any vendor: .02 for specialised vendors, 1 for equal vendors.
         seeds: seeds of worlds, at least two.
         progress: called with runs done, runs in all, and what is played.
         processes: see `play_all`.
@@ -115,7 +115,7 @@ def play_plan(
     seeds: Sequence[int] = SEEDS,
     processes: int | None = None,
 ) -> DeploymentPlan:
-    """Add to a deployment's plan what it gains in a year over vendors that keep apart, if the plan leaves that open.
+    """Add the gain over vendors that keep apart to a deployment's plan, where the plan does not know it.
 
     Args:
         config: the deployment.
@@ -137,7 +137,7 @@ def play_plan(
         False: f"It will not beat vendors that keep apart: {KEEP_APART}.",
         None: f"It may or may not beat vendors that keep apart: {UNCLEAR}.",
     }
-    return plan.told(
+    return plan.with_verdict(
         beats,
         f"{words[beats]} {mean:+.1f} points of clicks after {decisions:,} decisions ({low:+.1f} to {high:+.1f}).",
         (found.way_text,),

@@ -1,8 +1,9 @@
-"""The closed loop of P-DAP: users come to their home vendors in phases that end when windows end.
+"""Plays the closed loop of P-DAP: users come to their home vendors in phases that end with windows.
 
 Within a phase every user is answered by the model of the phase before. The end of the phase releases its outcomes, and
-the next phase begins when every learner holds the model made from them. Who comes, and what they would click, is drawn
-beforehand. So the direct runner and a stream give the same, and vendors that keep apart meet the same users.
+the next phase begins when every learner holds the model made from them. The users and the coins for their clicks are
+drawn beforehand. So the direct runner and a stream give the same results, and vendors that keep apart get the same
+users.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from hushstream.schemas.partitioning import partition_of
 from hushstream.systems.pdap.configuration import PdapConfig, Schedule
 
 _ANSWER_SECONDS = 180.0
-"""Longest wait for an answer: the first one waits until a worker of each vendor has started, on few processors too."""
+"""Longest wait for an answer; the first one waits until a worker of each vendor has started."""
 
 _AT_ONCE = 256
 _SAMPLED = 16
@@ -60,7 +61,7 @@ class PdapPlan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Visits:
-    """Who comes, and the coins that decide their clicks, (n,) each.
+    """The users who come, and the coins that decide their clicks, (n,) each.
 
     Attributes:
         arrivals: the users, in order.
@@ -86,7 +87,7 @@ class PdapPlayed:
         chances: click probability of each arm at its context.
         clicks: 0 or 1.
         seconds: from the first context to the last model.
-        latencies: seconds from asking to answer, a sample.
+        latencies: seconds from request to answer, for a sample of the decisions.
     """
 
     chosen: Int64
@@ -102,7 +103,7 @@ class PdapLoop:
     def __init__(
         self, config: PdapConfig, world: VendorWorld, visits: Visits, plan: PdapPlan, progress: Progress | None = None
     ) -> None:
-        """Bind a world and who visits it to a plan."""
+        """Bind a world and its visits to a plan."""
         self._config = config
         self._world = world
         self._visits = visits

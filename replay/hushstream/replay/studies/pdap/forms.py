@@ -1,12 +1,12 @@
-"""Other ways to release the same rewards at the same epsilon, for comparison with disjoint blocks.
+"""Other mechanisms for the same rewards at the same epsilon, to compare with disjoint blocks.
 
 * *per event*: a counter for each (cell, arm), released after each of its events. Here it is read when a window closes,
-  which tells neither more nor less. Its noise is that of a tree over 2^20 leaves: the papers' binary one, or the better
+  which gives the same information. Its noise is that of a tree over 2^20 leaves: the papers' binary one, or the better
   one with negative digits. A reward is in one counter and in as many nodes as the tree has levels.
 * *exponential*: when a window closes, each cell with enough outcomes names one arm, by the exponential mechanism on the
-  arms' clicks (sensitivity 1), and its outcomes are used up. Cells with too few outcomes lend them to the parent.
+  arms' clicks (sensitivity 1), and its outcomes are used up. Cells with too few outcomes give them to the parent.
 
-The noise of trees is drawn node by node from the world's generator: it protects nobody, and is for simulations only.
+The noise of trees is drawn node by node from the world's generator. It protects no one, and is for simulations only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.counter.pending import Counter
 
 HORIZON = 1 << 20
-"""How many leaves each per-event counter is planned for."""
+"""The horizon in leaves of each per-event counter."""
 
 
 def exact_noise(window: int, blocks: Blocks, history: bytes) -> Int64:
@@ -78,7 +78,7 @@ class PerEvent(Aggregate):
     """The aggregator of per-event counters: it knows only the latest noised prefix sum of each counter."""
 
     def __init__(self, config: PdapConfig, kind: Literal["binary", "negative-digit"], seed: int) -> None:
-        """Begin with a counter for every (cell, arm); `counter` takes the outcomes."""
+        """Make a counter for every (cell, arm); `counter` takes the outcomes."""
         super().__init__(config)
         self._tree = TreeNoise(kind, config.release.epsilon, seed)
         self._arms = config.arms
@@ -104,7 +104,7 @@ class PerEvent(Aggregate):
 
     @property
     def grand_mean(self) -> float:
-        """The mean weighted by precision; the plain sum of this many noisy counters would be mostly noise."""
+        """The mean weighted by precision, as the plain sum of this many noisy counters would be mostly noise."""
         return min(1.0, max(0.0, self._found))
 
 
@@ -118,7 +118,7 @@ class SelectedCounter(Counter):
         self._waiting = Blocks.none()
 
     def close(self, window: int) -> Release:
-        """As `Counter.close`, but each block names an arm."""
+        """Close the window as `Counter.close` does, but let each block name an arm."""
         exact = super().close(window)
         waiting = gathered([self._waiting, exact.blocks])
         found: list[Blocks] = []
@@ -155,10 +155,10 @@ def _rest(blocks: Blocks) -> tuple[Int64, Int64, Int64]:
 
 
 class Selected(Aggregate):
-    """The aggregator of named arms: being named counts as a click, without further noise."""
+    """The aggregator of named arms: an arm that is named counts as clicked, without further noise."""
 
     def __init__(self, config: PdapConfig, key: Key) -> None:
-        """Begin with the counter that names arms."""
+        """Use the counter that names arms."""
         super().__init__(config)
         self._variances = np.zeros_like(self._variances)
         self.counter = SelectedCounter(config, key)

@@ -1,4 +1,4 @@
-"""One run: contexts come window by window, stages answer and learn, and at the end greedy choices are scored.
+"""Plays one run: contexts come window by window, stages answer and learn, and at the end greedy choices are scored.
 
 The stages are those of `hushstream.systems.pdap`; only the loop around them is a simulation. A run's form says which
 vendors learn together, and through which mechanism.
@@ -37,9 +37,12 @@ from hushstream.systems.pdap.counter.pending import Counter
 Form = Literal[
     "blocks", "exact", "alone-exact", "alone-blocks", "own-statistics", "negative-digit", "binary", "exponential"
 ]
-"""The forms. blocks: what a deployment does. exact: the same without noise. alone-*: each vendor with its own items and
-users. own-statistics: each vendor with all items but only its own users' clicks, exact. negative-digit, binary: a
-counter for each (cell, arm), released after each event. exponential: a block names its best arm."""
+"""The form of a run.
+
+blocks: as in a deployment. exact: the same without noise. alone-*: each vendor with its own items and users alone.
+own-statistics: each vendor with all items, but with the exact clicks of its own users alone. negative-digit, binary: a
+counter for each (cell, arm), released after each event. exponential: a block names its best arm.
+"""
 
 EXACT_EPSILON = 20.0
 """The epsilon where no noise is drawn: blocks have one outcome, and the variance is below 1e-8."""
@@ -81,7 +84,7 @@ class Played:
 
     Attributes:
         greedy: mean click probability of the greedy choices at the end, over fresh contexts.
-        online: mean click probability of all answers up to each reached one of `CHECKPOINTS`, and up to the end.
+        online: mean click probability of all answers up to each of `CHECKPOINTS` that was reached, and up to the end.
         cells: how many cells are open at the end.
         pool: how many arms could be shown at the end.
     """
@@ -99,10 +102,10 @@ def make_world(name: str, options: tuple[tuple[str, Any], ...], seed: int) -> Ve
 
 
 class Chain:
-    """Counters, an aggregator and the serving: each takes what the one before gives."""
+    """Counters, an aggregator and the serving, each with the output of the one before as input."""
 
     def __init__(self, config: PdapConfig, counters: Sequence[Any], aggregate: Aggregate, key: Key) -> None:
-        """Begin with the first model."""
+        """Start with the first model."""
         self.config = config
         self.counters = counters
         self.aggregate = aggregate
@@ -117,7 +120,7 @@ class Chain:
         return self.config.release.schedule.closes_at(self._window) - self.taken
 
     def take(self, outcomes: Outcomes, homes: Int64) -> None:
-        """Put outcomes of the open window into the counter of each one's home, or into the only one."""
+        """Add outcomes of the open window to the counter of their home, or to the only counter."""
         for place, counter in enumerate(self.counters):
             here = homes == place if len(self.counters) > 1 else np.ones(len(homes), dtype=bool)
             counter.take(outcomes.take(np.flatnonzero(here)))
@@ -173,7 +176,7 @@ def _homed(homes: Int64, place: int, chains: Sequence[Chain]) -> Int64:
 def _play_some(
     world: VendorWorld, chains: Sequence[Chain], count: int, progress: float, generator: np.random.Generator
 ) -> float:
-    """Answer ``count`` arrivals, each chain those of its homes; a chain whose window fills continues afterwards."""
+    """Answer ``count`` arrivals, each chain those of its homes; a chain with a full window closes it and continues."""
     arrivals, earned = world.arrivals(count, generator), 0.0
     for place, chain in enumerate(chains):
         mine = _homed(arrivals.homes, place, chains)

@@ -1,7 +1,7 @@
 """The report of a P-DAP run: rewards of each vendor, shared and alone, the guarantee, and the result of verify.
 
-Exact click rates are figures on content. They exist for public data (PRIVACY.md, rule 11), such as a world, and with a
-mark for a log of one's own users.
+Exact click rates are figures on content. They exist for public data (PRIVACY.md, rule 11), such as a world, and carry a
+warning for an internal log.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class VendorRow:
     """What one vendor gains by sharing.
 
     Attributes:
-        vendor: its name.
-        visits: contexts of its users.
-        shared: mean click probability of what they were shown.
+        vendor: name of the vendor.
+        visits: number of contexts of its users.
+        shared: mean click probability of the items that they were shown.
         alone: the same for a vendor that uses only its own items and its own exact clicks.
         sent: visits of its users that got another vendor's item.
         received: visits of other vendors' users that got one of its items.
@@ -53,7 +53,7 @@ class VendorRow:
 
     @property
     def gain(self) -> float:
-        """Points that sharing adds to the click rate of its users."""
+        """The gain by sharing in the click rate of its users, in points."""
         return 100 * (self.shared - self.alone)
 
 
@@ -68,13 +68,13 @@ class CurveRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PdapResult(Replayed):
-    """The outcome of a run beside `Replayed`; ``comparison`` compares click rates, over visits.
+    """The outcome of a run, besides `Replayed`; ``comparison`` compares click rates, over visits.
 
     Attributes:
         placement: where the counters are.
         vendors: one row for each vendor.
         curve: the points of the curve, rising in contexts.
-        internal: whether the run used a log of somebody's own users.
+        internal: whether the log is marked as internal.
     """
 
     placement: str
@@ -93,28 +93,28 @@ class PdapResult(Replayed):
 
     @property
     def reached(self) -> str:
-        """The result in a line."""
+        """The result in one line."""
         return f"{100 * self.curve[-1].shared:.1f} % of visits are clicked"
 
     @property
     def title(self) -> str:
-        """What was run, in a line."""
+        """One line that says what was run."""
         counters = "one counter" if self.placement == "serving" else "a counter of each home"
         return f"P-DAP on {self.dataset}: {counters}"
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """The marks that every output of the run carries."""
+        """The warnings that every output of the run carries."""
         return (*((INTERNAL_MARK,) if self.internal else ()), *self.privacy.marks)
 
     @property
     def gain(self) -> float:
-        """Points that sharing adds to the click rate, over all visits."""
+        """The gain by sharing in the click rate over all visits, in points."""
         return 100 * (self.curve[-1].shared - self.curve[-1].alone)
 
 
 def present(result: PdapResult) -> Shown[PdapResult]:
-    """The click rate of vendors that share over that of vendors that keep apart, and a row for each vendor."""
+    """Show the click rate of sharing vendors over that of separate vendors, and a row for each vendor."""
     drawing, rows = vendors_drawing(result), [{**asdict(row), "gain": row.gain} for row in result.vendors]
     earned = [_earned(row) for row in result.vendors]
     return Shown(
@@ -196,7 +196,7 @@ def _outcome(result: PdapResult) -> tuple[str, ...]:
 
 
 def _first_tile(curve: Sequence[CurveRow]) -> list[frame.Tile]:
-    """The beginning apart from the end, which the mean over all visits hides."""
+    """A tile with the gain in the first visits and in the last ones, which the mean over all visits hides."""
     if len(curve) < 2:
         return []
     first, before, last = curve[0], curve[-2], curve[-1]

@@ -16,7 +16,7 @@ from hushstream.systems.pdap.promise import RELATION, UNIT, release_guarantee
 SOURCE = "Zhou et al., Differentially Private Online Learning for Cloud-Based Video Recommendation (P-DAP)"
 
 EXACT_FORMS = ("exact", "alone-exact", "own-statistics")
-"""Forms without noise: they release what is exact, or nothing at all."""
+"""Forms without noise; they release exact figures, or nothing."""
 
 SETTINGS = (
     f"Unit: {UNIT} ({RELATION}); cells, arms, homes and timing are public. A person with c events has c times epsilon.",
@@ -34,7 +34,7 @@ def under_seeds(task: Task, seeds: Sequence[int]) -> list[Task]:
 
 
 def guarantee_of(task: Task) -> Guarantee | None:
-    """What a form promises for one reward; None where nothing private is released through noise."""
+    """The guarantee of a form for one reward; None for forms without noise."""
     if task.form in EXACT_FORMS:
         return None
     config = configuration(task, make_world(task.world, task.options, task.seed))

@@ -1,4 +1,4 @@
-"""`run` for P-DAP: a world of vendors through learner, counters and aggregator."""
+"""Plays a world of vendors through P-DAP's learner, counters and aggregator."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ _NEVER_OUTCOMES = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class PdapOptions(PlayOptions):
-    """What to run: what every system has (`PlayOptions`), and its own.
+    """What to run: the options of every system (`PlayOptions`), and P-DAP's own.
 
     Attributes:
         dataset: a world of vendors by name.
-        contexts: of all vendors together.
+        contexts: number of contexts of all vendors together.
         first_window: contexts of the first phase.
-        window_ratio: each phase ends at so many times the contexts of the one before.
-        config: values of the configuration in place of the defaults, nested as in deployment.yaml. Windows are ended
-            by the ends of phases, unless ``release.window_units`` is given here.
+        window_ratio: contexts at the end of a phase, as a multiple of those at the end of the phase before.
+        config: values of the configuration that replace the defaults, nested as in deployment.yaml. Windows end with
+            phases, unless ``release.window_units`` is given here.
     """
 
     dataset: str = "vendors"
@@ -63,8 +63,8 @@ def run_pdap(options: PdapOptions, progress: Progress | None = None) -> PdapResu
     """Play a world of vendors and return the clicks of each, guarantee, counts and throughput.
 
     Raises:
-        HushstreamError: an unknown world, one without vendors, an unknown runner or option; a wrong configuration or
-            items by name; an internal log that would go to a Kafka cluster.
+        HushstreamError: the world, the runner or an option is unknown, the world has no vendors, the configuration is
+            invalid or has named items, or an internal log would go to a Kafka cluster.
     """
     options.require_runner()
     world = _world(options)
@@ -103,7 +103,7 @@ def _is_internal(world: object) -> bool:
 
 
 def configured(options: PdapOptions, world: VendorWorld) -> dict[str, Any]:
-    """The configuration that fits a world, changed by what the caller set."""
+    """The configuration that fits a world, with the values that the caller set."""
     sizes = np.bincount(world.owners).tolist()
     own = world.vendors if isinstance(world, OwnVendors) else [f"vendor-{place}" for place in range(len(sizes))]
     values: dict[str, Any] = {
@@ -194,12 +194,12 @@ def _mean(values: Float64) -> float:
 
 
 def chances_apart(config: PdapConfig, world: VendorWorld, visits: Visits, plan: PdapPlan, seed: int) -> Float64:
-    """Click probability of what each visitor would be shown if vendors kept apart, (n,).
+    """Click probability of the item that each visitor would get if vendors kept apart, (n,).
 
     Args:
         config: configuration of the deployment that shares.
-        world: who clicks on what.
-        visits: who comes.
+        world: the world with the click probabilities.
+        visits: the users who come.
         plan: a vendor alone closes its windows by the same schedule, on its own visits.
         seed: seed of the tickets.
     """

@@ -1,4 +1,4 @@
-"""The studies of P-DAP, as the catalogue finds them."""
+"""Declares P-DAP's study, which `hushstream.replay.study` finds."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ CLAIMED = 1.0
 
 
 def paper_line(scale: Scale, progress: Progress | None) -> Row:
-    """One line of the table of papers: P-DAP as printed against sums of disjoint blocks."""
+    """The row in the table of papers: P-DAP as printed against sums of disjoint blocks."""
     contexts, further, arms, seeds = (3_000, 500, 50, (0,)) if scale.quick else (50_000, 5_000, 200, (0, 1))
     true = privacy_columns(paper_guarantee("P-DAP", CLAIMED).under_key(reproducible=True))
     price = sound_epsilon(CLAIMED, true)

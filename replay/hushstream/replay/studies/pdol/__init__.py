@@ -1,1 +1,1 @@
-"""PDOL's studies: streams of labelled records over nodes, and learning from them."""
+"""Studies of PDOL: streams of labelled records over nodes, and learning from them."""

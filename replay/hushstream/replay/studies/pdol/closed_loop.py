@@ -1,8 +1,8 @@
-"""The closed loop of PDOL: records are predicted, then their labels are sent, in phases.
+"""Plays the closed loop of PDOL: records are predicted, then their labels are sent, in phases.
 
 Within a phase the records of a domain come one after the other, each predicted before its label is sent; domains run at
 the same time. A record waits for the model of the phase before (`after_phase`). So the predictions do not depend on
-which domain is faster, and the direct runner and a stream give the same.
+which domain is faster, and the direct runner and a stream give the same ones.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class RecordsPlayed:
         predicted: int8 (m,), before each label.
         versions: int64 (m,), the version of the model behind each prediction.
         seconds: from the first record to the last end of a phase.
-        latencies: seconds from asking to answer, a sample.
+        latencies: seconds from request to answer, for a sample of the records.
     """
 
     predicted: NDArray[np.int8]
@@ -67,7 +67,7 @@ class RecordLoop:
 
     @property
     def phases(self) -> int:
-        """How many phases there are; the last one may be shorter."""
+        """The number of phases; the last one may be shorter."""
         return -(-len(self._stream) // self._phase_records)
 
     async def run(self, log: EventLog) -> RecordsPlayed:

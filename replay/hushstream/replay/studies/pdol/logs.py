@@ -1,4 +1,4 @@
-"""A stream of records as the values of a node's log, in two forms; each record is followed by its labels."""
+"""Encodes a stream of records as the values of a node's log, in two forms; labels follow their records."""
 
 from __future__ import annotations
 

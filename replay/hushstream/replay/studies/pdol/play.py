@@ -1,7 +1,8 @@
-"""A stream played through the sound form: slots go to domains, releases to the aggregate, versions back.
+"""Plays a stream through the sound form: slots go to domains, releases to the aggregate, versions back.
 
 Domains follow the order of the stream: a domain releases as soon as its leaf is full, and a version is published as
-soon as it is due. The stages are those of `hushstream.systems.pdol`, on keyed noise. `Faults` says what fails.
+soon as the aggregate has enough releases. The stages are those of `hushstream.systems.pdol`, with keyed noise. `Faults`
+says what fails.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ class Faults:
     """What fails during a run.
 
     Attributes:
-        late: how many versions late every version arrives.
+        late: delay of every version, in versions.
         dead: how many domains fail for good halfway through the stream.
         lost: share of the releases that never arrive.
-        byzantine: how many domains send sums of large random numbers in place of their own.
-        unweighted: whether all counters have the same weight, however few slots they have had.
+        byzantine: how many domains send large random numbers in place of their sums.
+        unweighted: whether all counters have the same weight, whatever their number of slots.
     """
 
     late: int = 0
@@ -49,7 +50,7 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """The share of labels that were predicted right before they were seen.
+    """The share of labels that were predicted correctly before they were seen.
 
     Attributes:
         whole: over the whole stream.
@@ -70,7 +71,7 @@ class Played:
         experts: accuracy of each of `EXPERTS` at the nodes; empty where nodes did not predict.
         zeros: share of weights that are zero in the last version.
         versions: how many versions were published.
-        screened: how many releases were refused because they were longer than any honest one.
+        screened: how many releases were refused because their norm was larger than that of any honest one.
     """
 
     released: Accuracy
@@ -124,7 +125,7 @@ def predicted_labels(stream: RecordStream, config: PdolConfig, seed: int) -> npt
 
 
 class EqualWeights(Aggregate):
-    """Gives every counter that has released anything the same weight; for comparison with weights by public counts."""
+    """Gives every counter with a release the same weight, to compare with weights by public counts."""
 
     def weights(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         weights, frozen = super().weights()
@@ -170,7 +171,7 @@ class _Play:
         return self._released if self._predictors is None else self._said[:, -1]
 
     def _arrive(self, place: int, domain: int) -> None:
-        """Keep a record until its leaf is full or the model changes; then it is folded with the model that it met."""
+        """Keep a record until its leaf is full or the model changes; it is folded with the model at its arrival."""
         waiting = self._waiting[domain]
         waiting.append(place)
         if place >= self._dead_from.get(domain, len(self._stream)):
@@ -188,7 +189,7 @@ class _Play:
             self._domains[domain].fold(rows.part(0, int(alive.sum())), model)
 
     def _flush(self, end: int) -> None:
-        """Fold everything that arrived before ``end`` with the current model; a new one follows, or the stream ends."""
+        """Fold everything that arrived before ``end`` with the current model, before the next model or at the end."""
         self._predict_at_nodes(self._flushed, end)
         self._flushed = end
         for domain, waiting in enumerate(self._waiting):
@@ -196,7 +197,7 @@ class _Play:
                 self._fold(domain)
 
     def _predict_at_nodes(self, low: int, high: int) -> None:
-        """Predict at nodes with one model: nodes do not affect one another, so the first records of all go together."""
+        """Predict at nodes with one model, first records of all nodes together, as nodes do not affect one another."""
         if self._predictors is None or low == high:
             return
         nodes, rows = self._stream.nodes[low:high], self._stream.rows.part(low, high)
@@ -230,7 +231,7 @@ def isolated_labels(stream: RecordStream, rate: float) -> npt.NDArray[np.int8]:
 
 
 def in_turns(nodes: npt.NDArray[np.int64]) -> Iterator[npt.NDArray[np.int64]]:
-    """Places in rounds in which every node occurs once at most: the first record of each, then the second, ..."""
+    """Indices of records in rounds with at most one record of each node: the first of each, then the second, ..."""
     order = np.argsort(nodes, kind="stable")
     first = np.searchsorted(nodes[order], nodes[order])
     turn = np.empty(len(nodes), dtype=np.int64)

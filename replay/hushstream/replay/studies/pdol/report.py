@@ -1,4 +1,4 @@
-"""The report of a PDOL run: accuracy beside nodes that learn alone, the guarantee, and the result of verify.
+"""The report of a PDOL run: accuracy compared with isolated nodes, the guarantee, and the result of verify.
 
 Exact accuracy is a figure on content. It exists for public data only (PRIVACY.md, rule 11), and a replayed world is
 public.
@@ -33,7 +33,7 @@ from hushstream.replay.studies.pdol.play import Accuracy
 
 @dataclass(frozen=True, slots=True)
 class AccuracyRow:
-    """The share of labels predicted right so far, by the deployment and by nodes that learn alone."""
+    """The share of labels predicted correctly so far, by the deployment and by isolated nodes."""
 
     records: int
     accuracy: float
@@ -42,14 +42,14 @@ class AccuracyRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PdolResult(Replayed):
-    """The outcome of a run beside `Replayed`; ``comparison`` compares labels predicted right, over records.
+    """The outcome of a run, besides `Replayed`; ``comparison`` compares correct predictions, over records.
 
     Attributes:
-        form: what was run, in words.
-        nodes, domains, records: how many.
+        form: what was run, as text.
+        nodes, domains, records: how many of each.
         rows: the points of the curve, rising in records.
         accuracy: accuracy of the deployment's predictions.
-        isolated: accuracy of nodes that learn alone, without privacy.
+        isolated: accuracy of isolated nodes, which learn alone without privacy.
         constant: accuracy of always predicting the more frequent label.
     """
 
@@ -73,12 +73,12 @@ class PdolResult(Replayed):
 
     @property
     def reached(self) -> str:
-        """The result in a line."""
+        """The result in one line."""
         return f"{100 * self.accuracy.whole:.1f} % of labels are right before they are seen"
 
     @property
     def title(self) -> str:
-        """What was run, in a line."""
+        """One line that says what was run."""
         return f"pdol on {self.dataset}: {self.form}"
 
     @property
@@ -89,7 +89,7 @@ class PdolResult(Replayed):
 
 
 def present(result: PdolResult) -> Shown[PdolResult]:
-    """Accuracy compared with that of nodes that learn alone, and both over the run."""
+    """Show accuracy compared with that of isolated nodes, and both over the run."""
     drawing = accuracy_drawing(result)
     compared = [(name, f"{one.whole:.4f}", f"{one.last:.4f}") for name, one in result.compared]
     return Shown(
@@ -130,7 +130,7 @@ def present(result: PdolResult) -> Shown[PdolResult]:
 
 
 def accuracy_drawing(result: PdolResult) -> Drawing:
-    """Draw accuracy over the run, beside that of nodes that learn alone."""
+    """Draw accuracy over the run, beside that of isolated nodes."""
     return Drawing(
         "accuracy",
         "Labels predicted right so far",
@@ -145,7 +145,7 @@ def accuracy_drawing(result: PdolResult) -> Drawing:
 
 def _draw_accuracy(result: PdolResult, sheet: Sheet) -> None:
     (axes,) = sheet.panels(height=340)
-    # Of the first record alone accuracy is 0 or 1, which would press all other points to one edge.
+    # After the first record accuracy is 0 or 1, which would press all other points to one edge.
     rows = result.rows[1:] or result.rows
     places = [row.records for row in rows]
     axes.axhline(result.constant, linestyle="-.", color=GREY, label="constant")

@@ -1,4 +1,4 @@
-"""`run` for PDOL: a stream of labelled records through nodes and aggregator."""
+"""Plays a stream of labelled records through PDOL's nodes and aggregator."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _ROWS = 100
 """Most points of the accuracy curve in a report."""
 
 _NEVER = 1 << 20
-"""More releases than any round has: so a version follows only the end of a phase, whichever release comes first."""
+"""More releases than any round has, so that a version follows only the end of a phase, in any order of releases."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class PdolOptions(PlayOptions):
 
     Attributes:
         dataset: name of a world of labelled records.
-        records: how many records; by default all that the world has.
+        records: number of records; by default all that the world has.
         epsilon: epsilon of a record; the configuration may set more of its guarantee.
     """
 
@@ -58,8 +58,8 @@ def run_pdol(options: PdolOptions, progress: Progress | None = None) -> PdolResu
     """Play a stream of records and return its accuracy, guarantee, counts and throughput.
 
     Raises:
-        HushstreamError: an unknown world, one without labelled records, an unknown runner or option, or a wrong
-            configuration.
+        HushstreamError: the world, the runner or an option is unknown, the world has no labelled records, or the
+            configuration is invalid.
     """
     options.require_runner()
     stream = _stream(options)
@@ -82,7 +82,7 @@ def records_per_phase(stream: RecordStream, config: PdolConfig) -> int:
 
 
 def config_values(options: PdolOptions, stream: RecordStream) -> dict[str, Any]:
-    """The configuration that fits a stream, changed by what the caller set."""
+    """The configuration that fits a stream, with the values that the caller set."""
     fitting = gossip_config(stream, options.epsilon) if _gossips(options) else sharing_config(stream, options.epsilon)
     values = {**written(fitting), "deployment": "replay"}
     values["model"]["releases_per_version"] = _NEVER
@@ -172,19 +172,19 @@ def _rows(right: np.ndarray[Any, Any], alone: np.ndarray[Any, Any]) -> tuple[Acc
 
 
 TRIED = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, LARGEST_EPSILON)
-"""Epsilons that the same records are played with where sharing does not pay, up to the first one where it does."""
+"""Epsilons that are tried on the same records if sharing does not pay, up to the first one at which it pays."""
 
 Rights = NDArray[np.bool_]
 
 
 def payoff(stream: RecordStream, config: PdolConfig, right: Rights, alone: Rights, seed: int) -> Payoff:
-    """Shared predictions compared with those of nodes that learn alone; the sample is the nodes.
+    """Shared predictions compared with those of isolated nodes; the sample is the nodes.
 
     Args:
         stream: the records.
         config: configuration of the run.
-        right: (n,) which labels the run predicted right.
-        alone: (n,) which labels nodes that learn alone predicted right.
+        right: (n,) whether the run predicted each label correctly.
+        alone: (n,) whether isolated nodes predicted it correctly.
         seed: seed of the keys of further plays.
     """
     gap = _gap(stream, right, alone)

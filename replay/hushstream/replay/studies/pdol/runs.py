@@ -1,4 +1,4 @@
-"""Configurations of the experiments, and the common parts of their rows and targets."""
+"""Makes the configurations of the experiments, and the common parts of their rows and targets."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def within(name: str, value: float, aim: float, most: float, unit: str = "accura
 
 
 def rising(name: str, values: Sequence[float], unit: str) -> BenchRow:
-    """Figures that should rise strictly; the row has the smallest step between neighbours."""
+    """A target for figures that should rise strictly; the row has the smallest step between neighbours."""
     step = float(np.min(np.diff(values)))
     return BenchRow(name, step, unit, "above 0", step > 0)
 

@@ -1,4 +1,4 @@
-"""The studies of PDOL, as the catalogue finds them."""
+"""Declares PDOL's study, which `hushstream.replay.study` finds."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ CLAIMED = 8.0
 
 
 def paper_line(scale: Scale, progress: Progress | None) -> Row:
-    """One line of the table of papers: gossip of noised weights as printed, against counters of gradients."""
+    """The row in the table of papers: gossip of noised weights as printed, against counters of gradients."""
     seeds = range(1) if scale.quick else range(2)
     streams = [_stream(scale, seed) for seed in seeds]
     gossip = [gossip_config(stream, CLAIMED) for stream in streams]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hushstream.engine.configuration import LARGEST_EPSILON, PrivacyConfig, said_aside
+from hushstream.engine.configuration import LARGEST_EPSILON, PrivacyConfig, undigested_privacy
 from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms
 from hushstream.engine.noise.epoch_budget import often
 from hushstream.engine.system import Core, Priced
@@ -47,7 +47,7 @@ class MeanarmConfig:
     window_units: int = 100
     units_per_person: int = 10
     homes: int = 1
-    privacy: PrivacyConfig = said_aside()
+    privacy: PrivacyConfig = undigested_privacy()
     system: str = NAME
 
     def __post_init__(self) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.journal.chain import Identity
-from hushstream.engine.noise.spending import Asked
+from hushstream.engine.noise.spending import ChargeResult
 from hushstream.engine.one_input import Gathered
 from hushstream.engine.records import InputSlice, Output, Step
 from hushstream.engine.releasing import ReleasingRole, releasing_state
@@ -70,12 +70,12 @@ class CounterMachine(ReleasingRole):
     def _release(self, high: int, gathered: Gathered) -> None:
         """Charge the window, draw its noise if the price fits, and journal it."""
         self.releases.opens_epoch()
-        asked = self.releases.ask(self.window)
-        outputs = () if asked.refused else self._outputs(asked)
-        self.released(high, {"window": self.window}, outputs, asked, gathered)
+        charge_result = self.releases.try_charge(self.window)
+        outputs = () if charge_result.refused else self._outputs(charge_result)
+        self.released(high, {"window": self.window}, outputs, charge_result, gathered)
         self.slots, self.window = [], self.window + 1
 
-    def _outputs(self, asked: Asked) -> tuple[Output, ...]:
+    def _outputs(self, charge_result: ChargeResult) -> tuple[Output, ...]:
         system, key, nonce = self.system, self.releases.key, self.releases.nonce
         # Two windows that differ in anything, names of slots too, meet other noise.
         chunks = sorted(slot["slot_id"] + bytes([slot["reward"]]) + slot["arm"].to_bytes(4) for slot in self.slots)
@@ -87,4 +87,4 @@ class CounterMachine(ReleasingRole):
         stated = system.as_stated(key.reproducible)
         sums = checked_add(exact.ravel(), noise).astype("<i8").tobytes()
         fields = {"sums_id": name, "config_digest": system.digest, "sums": sums, "private_as_stated": stated}
-        return Output("sums", 0, self.chain.encode("ArmSums", fields)), self.debited(name, asked)
+        return Output("sums", 0, self.chain.encode("ArmSums", fields)), self.debited(name, charge_result)

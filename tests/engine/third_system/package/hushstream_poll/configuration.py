@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hushstream.engine.configuration import LARGEST_EPSILON, PrivacyConfig, canonical_form, said_aside
+from hushstream.engine.configuration import LARGEST_EPSILON, PrivacyConfig, canonical_form, undigested_privacy
 from hushstream.engine.values import REFUSE_UNKNOWN, price, require_deployment, seconds, whole
 
 NAME = "poll"
@@ -36,7 +36,7 @@ class PollConfig:
     window_seconds: float | None = None
     votes_per_user: int = 1
     homes: int = 1
-    privacy: PrivacyConfig = said_aside()
+    privacy: PrivacyConfig = undigested_privacy()
     system: str = NAME
 
     def __post_init__(self) -> None:

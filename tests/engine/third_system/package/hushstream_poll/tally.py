@@ -11,7 +11,7 @@ import numpy as np
 
 from hushstream.engine.declare.outcomes import Outcome
 from hushstream.engine.journal.chain import Identity
-from hushstream.engine.noise.spending import Asked
+from hushstream.engine.noise.spending import ChargeResult
 from hushstream.engine.one_input import Gathered
 from hushstream.engine.records import InputRecord, InputSlice, Output, Step
 from hushstream.engine.releasing import ReleasingRole, releasing_state
@@ -118,16 +118,16 @@ class TallyMachine(ReleasingRole):
     def _release(self, closed_by: str, high: int, gathered: Gathered) -> None:
         """Charge the window, draw its noise if the price fits, and journal it."""
         self.releases.opens_epoch()
-        asked = self.releases.ask(self.window)
+        charge_result = self.releases.try_charge(self.window)
         ballots = sorted(self.ballots, key=lambda ballot: ballot.vote_id)
-        outputs = () if asked.refused else self._outputs(ballots, asked)
+        outputs = () if charge_result.refused else self._outputs(ballots, charge_result)
         fields = {
             "window": self.window,
             "votes": len(ballots),
             "closed_by": closed_by,
             "parameters": json.dumps(dict(self.system.parameters), sort_keys=True),
         }
-        self.released(high, fields, outputs, asked, gathered, TALLY)
+        self.released(high, fields, outputs, charge_result, gathered, TALLY)
         self._settle(gathered)
         self.ballots, self.window = [], self.window + 1
 
@@ -149,7 +149,7 @@ class TallyMachine(ReleasingRole):
     def _voter(self, user: str) -> str:
         return hashlib.blake2b(user.encode(), digest_size=16, key=self.chain.genesis_nonce).hexdigest()
 
-    def _outputs(self, ballots: list[Ballot], asked: Asked) -> tuple[Output, ...]:
+    def _outputs(self, ballots: list[Ballot], charge_result: ChargeResult) -> tuple[Output, ...]:
         system, key, nonce = self.system, self.releases.key, self.releases.nonce
         place = (nonce, self.releases.epoch.number, self.partition, self.window)
         content = key.digest("window-content", *(f"{one.vote_id} {one.option}".encode() for one in ballots))
@@ -165,4 +165,5 @@ class TallyMachine(ReleasingRole):
             "variance": laplace_variance(*system.scale),
             **system.stated[system.as_stated(key.reproducible)],
         }
-        return Output("tallies", 0, self.chain.encode("Tally", tally)), self.debited(name, asked, "spent-on-votes")
+        spent = self.debited(name, charge_result, "spent-on-votes")
+        return Output("tallies", 0, self.chain.encode("Tally", tally)), spent

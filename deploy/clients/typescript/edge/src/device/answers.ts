@@ -3,7 +3,7 @@ import type { Answer } from "./wire.js";
 const FIRST_RETRY_MS = 1_000;
 const LONGEST_RETRY_MS = 600_000;
 
-/** What becomes of a slot with an answer (null: none came): see the table of the transport's page. */
+/** What the device does with a slot after the gateway's answer; see the table in `deploy/docs/reference/edge-transport.md`. */
 export type Verdict = "handed in" | "ended" | "stale" | "later" | "fault";
 
 export function verdictOf(answer: Answer | null): Verdict {
@@ -14,7 +14,7 @@ export function verdictOf(answer: Answer | null): Verdict {
   return answer.status === 422 ? "stale" : "fault";
 }
 
-/** How long a slot waits after so many attempts; `drawn` is uniform from 0 to 1. */
+/** How long a slot waits for its next attempt, after so many; `drawn` is a uniform number from 0 to 1. */
 export function retryMs(attempts: number, answer: Answer | null, drawn: number): number {
   const waits = Math.min(FIRST_RETRY_MS * 2 ** attempts, LONGEST_RETRY_MS) * (0.5 + drawn);
   return Math.max(waits, answer?.retryAfterMs ?? 0);

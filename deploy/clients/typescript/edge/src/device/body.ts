@@ -9,7 +9,7 @@ const INFO = utf8("hushstream slot 1");
 /** A sealing key of the shuffler, and the first report period whose slots are sealed to it. */
 export interface SealingKey {
   readonly publicKey: Uint8Array;
-  /** As it stands in a model, with what vouches for it. */
+  /** Its bytes in a model, with the signature that vouches for it. */
   readonly entry: Uint8Array;
   readonly fromPeriod: number;
 }
@@ -22,7 +22,7 @@ export function recipientAt(keys: readonly SealingKey[], period: number): Uint8A
 /**
  * The bytes that leave: format, report id, period, configuration, encapsulated key, sealed content; always of one size.
  *
- * @param keysPeriod of the key that they are sealed to.
+ * @param keysPeriod the period whose key the content is sealed to.
  */
 export async function slotBody(
   agreement: { readonly configuration: Uint8Array; readonly slot: { readonly body_bytes: number } },

@@ -1,4 +1,3 @@
-import { isWeaker } from "../agreed.js";
 import { Agreement, type AgreementFile } from "../agreement.js";
 import { EdgeAgent, covers, most, type AgentState, type Allowance, type Outcome, type SharedModel, type Slot } from "../agent.js";
 import { equal } from "../encoding.js";
@@ -7,12 +6,12 @@ import type { Outcome as ValueOutcome } from "../features/kinds.js";
 import { Key } from "../key.js";
 import { WHOLE } from "../learner/exploration.js";
 import { retryMs, verdictOf } from "./answers.js";
+import { Device } from "./base.js";
 import { slotBody } from "./body.js";
 import { guaranteeText } from "./guarantee.js";
 import { unseen, type SeenModel } from "./model.js";
-import { drawn, type OpenOptions, type Round } from "./options.js";
+import type { OpenOptions, Round } from "./options.js";
 import { revisionOf } from "./packing.js";
-import { repeating } from "./repeating.js";
 import { packMark, packState, requireRows, unpackMark, unpackState } from "./state.js";
 import type { DeviceState, DueSlot, KeptModel, Outgoing } from "./state.js";
 import { queue } from "./store.js";
@@ -22,7 +21,7 @@ import { Wire, type Answer, type Offered } from "./wire.js";
 
 /** How a device is opened. */
 export interface DeviceOptions extends OpenOptions {
-  /** The application's own copy, shipped with its code. */
+  /** The application's own copy of the agreement, shipped with its code. */
   readonly agreement: AgreementFile;
 }
 
@@ -33,47 +32,47 @@ export interface Decision {
   /** Probability with which it was chosen. */
   readonly propensity: number;
   readonly modelVersion: number;
-  /** Whether feedback on it is learned from; not beyond the quota. */
+  /** Whether the device learns from feedback on it; false beyond the quota. */
   readonly learned: boolean;
-  /** What became of each value that is not plainly known. */
+  /** How each value was treated that is unknown, missing or out of range. */
   readonly values: Readonly<Record<string, ValueOutcome>>;
 }
 
-/** A slot that was sent, and what came back. */
+/** A slot that was sent, and the gateway's answer. */
 type Answered = readonly [Outgoing, Answer | null];
 
 const WRITES_BEHIND_MS = 100;
 const STATE = "state";
-/** Of a state that must be read before anybody works on it. */
+/** The revision of a state that must be read before it is used. */
 const UNREAD = -1;
 
 /**
- * One person's device: learner, state and transport. All that it knows stays in its store; what leaves is one padded slot
- * for each that falls due, and requests for the model that everybody gets.
+ * One person's device: learner, state and transport. All that it knows stays in its store. Only two things leave: a
+ * padded slot for each slot that falls due, and requests for the model that everybody gets.
  */
-export class EdgeDevice {
-  /** Of what this page wrote or read last, drawn with each writing: so what another page wrote is noticed. */
+export class EdgeDevice extends Device<Agreement, DeviceOptions> {
+  /** The revision that this page wrote or read last. Each write draws a new one, so a write of another page is noticed. */
   #revision = UNREAD;
   /** Whether calls changed what is in memory since it was packed for the store. */
   #changed = false;
   #writing: ReturnType<typeof setTimeout> | undefined;
-  /** Of a writing behind; the next call tells it. */
+  /** The error of a write in the background; the next call throws it. */
   #fault: EdgeError | null = null;
   readonly #writes = queue();
   readonly #tenancy: Tenancy;
-  #onDue: () => void = () => undefined;
   #agent: EdgeAgent;
   #key: Key;
   #state: Omit<DeviceState, "agent" | "key" | "revision">;
 
   private constructor(
-    private readonly agreement: Agreement,
-    private readonly options: DeviceOptions,
+    agreement: Agreement,
+    options: DeviceOptions,
     private readonly wire: Wire,
     key: Key,
     agent: EdgeAgent,
     state: Omit<DeviceState, "agent" | "key" | "revision">,
   ) {
+    super(agreement, options);
     [this.#key, this.#agent, this.#state] = [key, agent, state];
     this.#tenancy = new Tenancy(options.store, {
       taken: () => this.#refresh(),
@@ -81,7 +80,7 @@ export class EdgeDevice {
     });
   }
 
-  /** Go on with the state in the store, or begin. */
+  /** Open the device with the state in the store, or with a new one. */
   static async open(options: DeviceOptions): Promise<EdgeDevice> {
     const agreement = new Agreement(options.agreement);
     const now = options.now ?? Date.now;
@@ -100,9 +99,10 @@ export class EdgeDevice {
   /**
    * Choose an item for a visit.
    *
-   * @param event the application's name for this decision; it gets the same answer again until the reward's wait is over.
-   * @param values of the declared features; what is absent is missing.
-   * @param eligible the numbers of the items that may be shown; all where it is not given.
+   * @param event the application's name for this decision; it gets the same answer again until the attribution window
+   * ends.
+   * @param values values of the declared features by name; an absent one counts as missing.
+   * @param eligible the numbers of the items that may be shown; all by default.
    */
   async decide(
     event: string,
@@ -114,7 +114,7 @@ export class EdgeDevice {
     const allowed = eligible === undefined ? null : this.#allowed(eligible);
     return this.#change((agent, nowMs) => {
       const known = agent.known(event, nowMs);
-      // A clock that was set back gives no fresh quota: the newest period that it ever showed counts on.
+      // A clock that was set back gives no new quota: the newest period that it ever showed goes on.
       const newest = agent.allowance.period * this.agreement.terms.quota_period_ms;
       const learned = known || agent.withinQuota(Math.max(nowMs, newest));
       const found = learned ? agent.decide(event, row, nowMs, allowed) : agent.decidePublicly(row, allowed);
@@ -124,7 +124,7 @@ export class EdgeDevice {
     });
   }
 
-  /** Note what was on screen: the item decided, or another. */
+  /** Note the item that was on screen: the decided one, or another. */
   shown(event: string, item?: number): Promise<Outcome> {
     return this.#change((agent) => agent.shown(event, item));
   }
@@ -134,14 +134,14 @@ export class EdgeDevice {
     return this.#change((agent) => agent.rewarded(event, reward, item));
   }
 
-  /** How many decisions wait, what was spent, and what waits to leave; for the person whose device it is. */
+  /** How many decisions were made, and how many slots fell due, were sent and wait; for the person whose device it is. */
   get status(): { decided: number; due: number; sent: number; waiting: number; modelVersion: number; ended: boolean } {
     const { decided, due, sent } = this.#agent.allowance;
     const waiting = this.#state.outgoing.length + due - sent;
     return { decided, due, sent, waiting, modelVersion: this.#state.newest.version, ended: this.#state.ended };
   }
 
-  /** What is promised, and what a device cannot know; lines of text. */
+  /** The promise, and what a device cannot know, as lines of text. */
   guarantee(): string[] {
     return guaranteeText(this.options.agreement);
   }
@@ -154,15 +154,16 @@ export class EdgeDevice {
     await this.flush();
   }
 
-  /** Write what was decided and learned; it ends when that is safe. Of itself the device writes soon after each call. */
+  /** Write the state; it ends when the state is on disk. Without it the device writes soon after each call. */
   flush(): Promise<void> {
     return this.#tenancy.run(() => this.#settle(true));
   }
 
   /**
-   * Take and hand in the slots whose time has come, and fetch the newest model. Call it when the page opens, and by `start`.
+   * Hand in the slots whose time has come, and fetch the newest model. Call it when the page opens; `start` calls it
+   * regularly.
    *
-   * Between its requests nothing is computed, packed or written: how long that takes follows from what the device holds.
+   * Between its requests it computes, packs and writes nothing: the time of that would show what the device holds.
    */
   async sync(): Promise<Round> {
     await this.#takeSlots();
@@ -177,29 +178,18 @@ export class EdgeDevice {
     if (!ended) offered = await this.wire.model(this.#state.seen.tag, longestModel(this.agreement)).catch(refuses) ?? null;
     const handedIn = await this.#noteAnswers(answers);
     if (offered !== null) model = await this.#takeModel(offered).catch(refuses) ?? null;
-    return { handedIn, model, refused, nextMs: this.#nextMs() };
+    return { handedIn, model, refused, nextMs: this.nextMs() };
   }
 
-  /** Call `sync` now and whenever something is to do, at least every `everyMs`; the function that it gives ends that. */
-  start(everyMs = 3_600_000, onRound: (round: Round | EdgeError) => void = () => undefined): () => void {
-    const wait = (): number | null => {
-      const next = this.#nextMs();
-      return next === null ? null : next - this.#now();
-    };
-    const { isDue, stop } = repeating(() => this.sync(), wait, everyMs, onRound);
-    // A slot that falls due while nothing was to do is not left until the next round.
-    this.#onDue = isDue;
-    return stop;
-  }
+  // State: calls change it in memory, and it is written in the background; a slot leaves only after the state is
+  // written.
 
-  // State: calls change it in memory and it is written behind them; nothing leaves that is not written.
-
-  /** Work on the newest state in memory. What throws must have changed nothing. */
+  /** Run `work` on the newest state in memory. If `work` throws, it must have changed nothing. */
   #change<Result>(work: (agent: EdgeAgent, nowMs: number) => Result): Promise<Result> {
     return this.#tenancy.run(async () => {
       this.#tellFault();
       if (this.#revision === UNREAD) await this.#load();
-      const nowMs = this.#now();
+      const nowMs = this.now();
       this.#agent.advance(nowMs);
       this.#changed = true;
       this.#writing ??= setTimeout(() => void this.#writeBehind(), WRITES_BEHIND_MS);
@@ -207,7 +197,7 @@ export class EdgeDevice {
     });
   }
 
-  /** Work on the newest state with all of it written before; where the work fails, what is in the store counts. */
+  /** Run `work` on the newest state, after writing all of it. If `work` fails, the state in the store counts. */
   #alone<Result>(work: () => Promise<Result>): Promise<Result> {
     return this.#tenancy.run(async () => {
       await this.#settle(false);
@@ -226,7 +216,7 @@ export class EdgeDevice {
   async #writeBehind(): Promise<void> {
     this.#writing = undefined;
     if (!this.#changed) return;
-    // Packed between two works, as no work is to be seen half done; written while others go on.
+    // Pack between two works, so that no half-done work is stored; write while others go on.
     let written: Promise<void> = Promise.resolve();
     const packed = this.#tenancy.run(() => void (written = this.#saveChanged(false)));
     await packed.then(() => written).catch((error: unknown) => this.#fails(error));
@@ -253,7 +243,7 @@ export class EdgeDevice {
     if (fault !== null) throw fault;
   }
 
-  /** Read the state again where another page wrote it, also where what this page knows was put back since. */
+  /** Read the state again if another page wrote it, or if the store was restored to the state that this page knows. */
   async #refresh(): Promise<void> {
     const content = await this.options.store.read(STATE);
     const isKnown = content !== null && revisionOf(content) === this.#revision;
@@ -267,12 +257,12 @@ export class EdgeDevice {
     if (this.#revision === UNREAD) await this.#save(true, true);
   }
 
-  /** Take over what the store holds, under its revision; or begin anew from what is known of it, without one. */
+  /** Take the state and the revision of the store; or begin a new state with what was spent, without a revision. */
   async #read(given?: Uint8Array | null): Promise<void> {
     const content = given === undefined ? await this.options.store.read(STATE) : given;
     const spent = unpackMark(await this.options.mark.read());
     if (content === null) {
-      // Cleared, or never there: what the mark knows was spent stays so, whatever else is gone.
+      // The state was cleared, or never there: what the mark says was spent stays spent.
       this.#key = await Key.drawn();
       this.#begin(spent, unseen(this.agreement));
       return;
@@ -280,13 +270,13 @@ export class EdgeDevice {
     const found = unpackState(this.agreement, content, null);
     this.#key = await Key.of(found.key);
     if (!equal(found.configuration, this.agreement.configuration)) {
-      this.#requireNoWeaker(found);
+      this.requireNoWeaker(found);
       const known = found.agent.allowance;
       const { due, ...rest } = most(known, spent);
-      // As the Python agent: what was owed under the other agreement, and the visits towards the next slot, are dropped.
+      // As the Python agent does: drop the slots owed under the other agreement, and the visits towards its next slot.
       const decided = due * this.agreement.terms.after_interactions;
-      // Periods of another agreement may have another length, so the quota begins. The mark first: with the old one's
-      // period beside the new state the quota would never begin.
+      // Periods of another agreement may have another length, so the quota begins anew. Write the mark first: with the
+      // old period in the mark, the new state's quota would never begin.
       const all = { ...rest, due, decided, sent: due, first: -1, period: 0, used: 0 };
       await this.options.mark.write(packMark(all));
       this.#begin(all, unseen(this.agreement));
@@ -297,10 +287,10 @@ export class EdgeDevice {
     requireRows(this.agreement, state.agent);
     const { agent, key: _key, revision: _revision, ...rest } = state;
     this.#state = rest;
-    // An older copy: what it would send was sent.
+    // An older copy of the state: the slots that it would send were sent.
     const all = most(agent.allowance, spent);
     if (!covers(agent.allowance, spent)) return this.#begin(all, state.seen, newest);
-    // Its writing failed: what leaves from here on must stay spent where the state is cleared.
+    // An earlier write of the mark failed: what leaves from here on must stay spent even if the state is cleared.
     if (!covers(spent, all)) await this.options.mark.write(packMark(all));
     this.#agent = EdgeAgent.resumed(this.agreement, this.#key, agent, newest);
     this.#revision = state.revision;
@@ -313,18 +303,9 @@ export class EdgeDevice {
     this.#state = { ...this.#state, due: this.#owed(spent) };
   }
 
-  /** Slots that fell due and were not taken, each with a delay of its own from now on. */
+  /** The slots that fell due and were not taken, each with a new delay from now on. */
   #owed({ due, sent }: Allowance): DueSlot[] {
-    return Array.from({ length: due - sent }, () => this.#delayed(this.#now()));
-  }
-
-  #requireNoWeaker(found: DeviceState): void {
-    if (isWeaker(found.promise, this.agreement.promise)) {
-      throw new Refused("agreement: expected one that costs no more than the one agreed to, got a weaker one");
-    }
-    if (this.options.agreeAnew !== true) {
-      throw new Refused("agreement: expected the configuration agreed to, got another one (agreeAnew takes it)");
-    }
+    return Array.from({ length: due - sent }, () => this.#delayed(this.now()));
   }
 
   async #model(kept: KeptModel): Promise<SharedModel> {
@@ -335,8 +316,9 @@ export class EdgeDevice {
   }
 
   /**
-   * Pack what is in memory at once, and write it behind what is being written. It is dropped where the store was cleared or
-   * restored beneath: then that counts, as if this page had begun with it. `anew`: it was just begun from that.
+   * Pack the state in memory now, and write it after the write in progress. If the store was cleared or restored in the
+   * meantime, nothing is written: the store counts, as if this page had begun with it. `anew`: the state was just begun
+   * from the store.
    */
   #save(durable: boolean, anew = false): Promise<void> {
     const { store, mark } = this.options;
@@ -378,18 +360,18 @@ export class EdgeDevice {
 
   #fallsDue(nowMs: number): void {
     this.#state = { ...this.#state, due: [...this.#state.due, this.#delayed(nowMs)] };
-    this.#onDue();
+    this.fellDue();
   }
 
-  /** The delay is drawn once, and follows from nothing. */
+  /** The delay is drawn once, and independent of everything. */
   #delayed(dueMs: number): DueSlot {
-    return { dueMs, delayMs: Math.floor(this.#random() * this.agreement.slot.delay_ms) };
+    return { dueMs, delayMs: Math.floor(this.random() * this.agreement.slot.delay_ms) };
   }
 
   async #takeSlots(): Promise<void> {
     const wait = this.agreement.terms.attribution_window_ms;
     await this.#alone(async () => {
-      const nowMs = this.#now();
+      const nowMs = this.now();
       this.#agent.advance(nowMs);
       const isOver = (one: DueSlot): boolean => one.dueMs + wait + one.delayMs <= nowMs;
       const over = this.#state.due.filter(isOver);
@@ -408,7 +390,7 @@ export class EdgeDevice {
 
   async #send(): Promise<Answered[]> {
     const answers: Answered[] = [];
-    for (const one of this.#state.outgoing.filter((item) => item.fault === "" && item.fromMs <= this.#now())) {
+    for (const one of this.#state.outgoing.filter((item) => item.fault === "" && item.fromMs <= this.now())) {
       if (this.#holds(one)) answers.push([one, await this.wire.slot(one.body)]);
     }
     return answers;
@@ -434,15 +416,15 @@ export class EdgeDevice {
     });
   }
 
-  /** Whether a slot waits still, not cleared, answered or sealed again meanwhile. */
+  /** Whether a slot still waits: it was not cleared, answered or sealed again in the meantime. */
   #holds({ body }: Outgoing): boolean {
     return this.#state.outgoing.some((other) => equal(other.body, body));
   }
 
   async #answered(one: Outgoing, answer: Answer | null): Promise<Outgoing | "handed in" | "ended"> {
-    const nowMs = this.#now();
+    const nowMs = this.now();
     const verdict = verdictOf(answer);
-    const fromMs = nowMs + retryMs(one.attempts, answer, this.#random());
+    const fromMs = nowMs + retryMs(one.attempts, answer, this.random());
     const later = { ...one, attempts: one.attempts + 1, fromMs };
     if (verdict === "later") return later;
     if (verdict === "stale" && !one.resealed) {
@@ -452,7 +434,10 @@ export class EdgeDevice {
     return { ...one, fault: answer?.code || String(answer?.status) };
   }
 
-  /** A gateway tells the time: no key is taken that was replaced before the device's own, as somebody else may have it by now. */
+  /**
+   * Seal a slot for the gateway's time, but never to a key that was replaced before the device's own time: somebody else
+   * may have that key by now.
+   */
   #sealed(slot: Slot, nowMs: number, toldMs = nowMs): Promise<Uint8Array> {
     const [own, told] = [nowMs, toldMs].map((ms) => Math.floor(ms / this.agreement.slot.period_ms)) as [number, number];
     return slotBody(this.agreement, this.#state.seen.sealing, slot, told, Math.max(own, told));
@@ -463,9 +448,9 @@ export class EdgeDevice {
   #takeModel(found: Offered): Promise<number | null> {
     return this.#alone(async () => {
       const { seen, newest } = this.#state;
-      const taken = await takeModel(this.agreement, seen, found.body, found.tag, this.#now());
+      const taken = await takeModel(this.agreement, seen, found.body, found.tag, this.now());
       if (taken.shared.version === newest.version) {
-        // The same model; keys may have followed.
+        // The same model, perhaps with newer keys.
         this.#state = { ...this.#state, seen: taken.seen };
         await this.#save(true);
         return null;
@@ -481,7 +466,7 @@ export class EdgeDevice {
     });
   }
 
-  #nextMs(): number | null {
+  protected override nextMs(): number | null {
     const wait = this.agreement.terms.attribution_window_ms;
     const times = [
       ...this.#state.due.map((one) => one.dueMs + wait + one.delayMs),
@@ -498,14 +483,6 @@ export class EdgeDevice {
       allowed[item] = true;
     }
     return allowed;
-  }
-
-  #now(): number {
-    return (this.options.now ?? Date.now)();
-  }
-
-  #random(): number {
-    return (this.options.random ?? drawn)();
   }
 }
 

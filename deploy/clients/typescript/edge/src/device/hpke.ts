@@ -14,15 +14,15 @@ const HASH_BYTES = 32;
 const KEY_BYTES = 16;
 const NONCE_BYTES = 12;
 
-/** What is sealed, and what both sides must agree on. */
+/** The content to seal, and what both sides must know to open it. */
 export interface Message {
   readonly content: Uint8Array;
   readonly info: Uint8Array;
-  /** Authenticated beside it; empty by default. */
+  /** Additional authenticated data; empty by default. */
   readonly aad?: Uint8Array;
 }
 
-/** A new pair of keys; an error that names the browsers where this one cannot make any. */
+/** Make a new pair of keys; if this platform cannot, the error names those that can. */
 export async function ephemeralKeys(): Promise<CryptoKeyPair> {
   const { generateKey } = subtle();
   try {
@@ -53,7 +53,7 @@ export async function seal(recipient: Uint8Array, message: Message, keys?: Crypt
   return joined([shown, new Uint8Array(await subtle().encrypt(parameters, key, message.content as BufferSource))]);
 }
 
-/** Whether a secret can be agreed with a public key: with a point of small order everyone knows it. */
+/** Whether a public key gives a secret that others cannot compute: with a point of small order everybody knows it. */
 export async function agrees(recipient: Uint8Array): Promise<boolean> {
   const { privateKey } = await ephemeralKeys();
   try {

@@ -9,12 +9,12 @@ import { agrees } from "./hpke.js";
 /** A key that signs models, and the first version that it signs. */
 export interface SigningKey {
   readonly publicKey: Uint8Array;
-  /** As it stands in a model, with what vouches for it. */
+  /** Its bytes in a model, with the signature that vouches for it. */
   readonly entry: Uint8Array;
   readonly fromVersion: number;
 }
 
-/** What a device knows of models: it never takes an older one, and no key that it knows may be gone. */
+/** What a device knows of models. It never takes an older one, nor one that lacks a key that it knows. */
 export interface SeenModel {
   readonly version: number;
   /** SHA-256 of the newest statement; empty before the first. */
@@ -24,7 +24,7 @@ export interface SeenModel {
   readonly sealing: readonly SealingKey[];
 }
 
-/** Before any model: the agreement's own keys. */
+/** What a device knows before any model: the agreement's own keys. */
 export function unseen(agreement: Agreed): SeenModel {
   const { signingKey, sealingKey, vouchKey } = agreement;
   const first = new Uint8Array(8 + SIGNATURE_BYTES);
@@ -40,12 +40,15 @@ export function unseen(agreement: Agreed): SeenModel {
 const MAGIC = "hushmdl1";
 const MOST_STATEMENT = 65536;
 const SIGNATURE_BYTES = 64;
-/** Bytes of all that stands beside statement and content, with 255 keys of each kind. */
+/** Most bytes of a body besides statement and content: with 255 keys of each kind. */
 const MOST_KEYS = 8 + 4 + 1 + 64 + 2 + 255 * (104 + 136);
 const SIGNED = utf8("hushstream model statement 1\0");
 const SIGNING = utf8("hushstream signing key\0");
 
-/** What a statement says of a version in any system; its text is the canonical form of exactly this and a system's own. */
+/**
+ * What a statement says of a version in any system. Its text is the canonical form of exactly these fields and the system's
+ * own.
+ */
 export interface Stated {
   readonly configuration: string;
   readonly content_bytes: number;
@@ -63,17 +66,18 @@ export interface Stated {
 const WHOLE = ["content_bytes", "epsilon_micro", "expires_ms", "format", "issued_ms", "version"];
 const OTHERS = ["configuration", "content_sha256", "delta_units", "deployment", "private_as_stated"];
 
-/** What a system states beside that: names of whole numbers, and of what it checks by itself. */
+/** The names of a system's own fields: those of whole numbers, and others, which the system checks itself. */
 export interface Own {
   readonly whole: readonly string[];
   readonly others: readonly string[];
 }
 
 /**
- * What is stated of a version and its content, or a refusal: see "A device takes a model only if" of the transport's page.
+ * Check a model; gives its statement and content, or refuses it. The checks are listed in
+ * `deploy/docs/reference/edge-transport.md` ("A device takes a model only if").
  *
- * @param body as `GET /v1/model` gave it.
- * @param tag the answer's `ETag`, null where a browser does not show it.
+ * @param body the body of `GET /v1/model`.
+ * @param tag the answer's `ETag`; null if a browser does not show it.
  */
 export async function signedBy<Said extends Stated>(
   agreement: Agreed,
@@ -110,7 +114,7 @@ export async function signedBy<Said extends Stated>(
   return { said, content: content.slice(), seen: taken };
 }
 
-/** Of all that stands before a model's content, at most. */
+/** Most bytes before a model's content. */
 export const MOST_HEAD = MOST_STATEMENT + MOST_KEYS;
 
 function statementOf<Said extends Stated>(text: Uint8Array, own: Own): Said {
@@ -126,9 +130,9 @@ function statementOf<Said extends Stated>(text: Uint8Array, own: Own): Said {
   const whole = [...WHOLE, ...own.whole];
   const names = [...whole, ...OTHERS, ...own.others].sort();
   expect(object && Object.keys(said).sort().join() === names.join(), `a statement of ${names.join(", ")}`);
-  // Not signed yet: it may be nested as deep as it is long.
+  // The signature is not checked yet, so the text may be nested as deep as it is long.
   expect(Object.values(said).every((one) => typeof one !== "object" || one === null), "plain values");
-  // One meaning has one text: no number with a point where a whole one is due, no key twice.
+  // Each meaning has exactly one text: no whole number with a decimal point, no key twice.
   expect(canonical(said) === plain, "a statement in canonical form");
   expect(whole.every((name) => Number.isSafeInteger(said[name]) && (said[name] as number) >= 0), "whole numbers");
   return said as unknown as Said;
@@ -142,7 +146,7 @@ function requireAgreed({ deployment, configuration, promise }: Agreed, said: Sta
   expect(agreed && said.epsilon_micro <= promise.epsilon_micro, "a price no higher than agreed");
 }
 
-/** Whether a chain begins with one that is known; the first known one is the agreement's. */
+/** Whether a chain of keys begins with the known chain, whose first key is the agreement's. */
 function follows(found: readonly { entry: Uint8Array }[], known: readonly { entry: Uint8Array }[]): boolean {
   return known.every(({ entry }, at) => at < found.length && equal(entry, found[at]!.entry));
 }

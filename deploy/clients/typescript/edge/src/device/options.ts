@@ -7,9 +7,9 @@ export interface OpenOptions {
   readonly url: string | URL;
   readonly store: Store;
   readonly mark: Mark;
-  /** Take another agreement than the one that the state was made under; one that costs more is refused all the same. */
+  /** Whether to change to an agreement that is not the state's; one that costs more is always refused. */
   readonly agreeAnew?: boolean;
-  /** Told of every request before it leaves, for a page that shows what does. */
+  /** Called with every request before it leaves, for a page that shows them. */
   readonly onSend?: (sent: Sent) => void;
   readonly attestation?: () => Promise<string>;
   readonly fetch?: typeof globalThis.fetch;
@@ -19,18 +19,18 @@ export interface OpenOptions {
   readonly random?: () => number;
 }
 
-/** What a round of `sync` did. */
+/** The result of one `sync`. */
 export interface Round {
   readonly handedIn: number;
-  /** The version of the model that was taken, null for none. */
+  /** The version of the model that was taken; null if none was. */
   readonly model: number | null;
-  /** Why an offered model was refused; empty where none was. */
+  /** Why an offered model was refused; empty if none was. */
   readonly refused: string;
-  /** When something will be to do again; null where nothing is foreseen. */
+  /** When something will be to do again; null if nothing is foreseen. */
   readonly nextMs: number | null;
 }
 
-/** From the platform's own source: a delay that others can foresee hides nothing. */
+/** A random number of the platform's secure source: a delay that others can predict would hide nothing. */
 export function drawn(): number {
   return crypto.getRandomValues(new Uint32Array(1))[0]! / 2 ** 32;
 }

@@ -1,18 +1,18 @@
 import { utf8 } from "../encoding.js";
 import { BadState } from "../errors.js";
 
-/** A state as bytes for a store, its revision near their beginning. */
+/** Pack a state into bytes for a store, with its revision near the beginning. */
 export function packed(format: number, revision: number, state: object): Uint8Array {
   return utf8(JSON.stringify({ format, revision, ...state }, binary));
 }
 
-/** The revision of packed bytes, without reading the rest; null where they have none. */
+/** The revision of packed bytes, without parsing the rest; null if they have none. */
 export function revisionOf(content: Uint8Array): number | null {
   const found = /"revision":(\d+)/.exec(new TextDecoder().decode(content.subarray(0, 64)));
   return found === null ? null : Number(found[1]);
 }
 
-/** What `packed` was given, of this format; its shape is for the caller to check. */
+/** The state that `packed` was given, of this format; the caller must check its shape. */
 export function unpacked<State>(format: number, content: Uint8Array): State {
   let found: State & { format: number };
   try {
@@ -35,7 +35,7 @@ function unbinary(_: string, value: unknown): unknown {
 
 function base64(content: Uint8Array): string {
   let text = "";
-  // In parts: a call takes only so many arguments.
+  // In parts, because a call takes only so many arguments.
   for (let at = 0; at < content.length; at += 4096) text += String.fromCharCode(...content.subarray(at, at + 4096));
   return btoa(text);
 }

@@ -2,9 +2,9 @@ import { EdgeError } from "../errors.js";
 
 const SOONEST_MS = 250;
 
-/** Calls of `sync` in a device's own time. */
+/** The handle of repeated calls of `sync`. */
 export interface Repeating {
-  /** Something is to do that was not foreseen. */
+  /** Call this when something is to do that was not foreseen. */
   readonly isDue: () => void;
   readonly stop: () => void;
 }
@@ -12,8 +12,8 @@ export interface Repeating {
 /**
  * Call `sync` now and whenever something is to do.
  *
- * @param waitMs how long nothing is to do; null where nothing is foreseen.
- * @param everyMs at least so often, and after a failure.
+ * @param waitMs how long nothing is to do; null if nothing is foreseen.
+ * @param everyMs the longest wait between two calls, and the wait after a failure.
  */
 export function repeating<Round>(
   sync: () => Promise<Round>,

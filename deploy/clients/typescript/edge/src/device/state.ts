@@ -7,7 +7,7 @@ import { OwnSteps } from "../learner/sparse.js";
 import type { SeenModel } from "./model.js";
 import { packed, unpacked } from "./packing.js";
 
-/** A slot that is due, and the delay that was drawn for it. */
+/** A slot that is due, and its random delay. */
 export interface DueSlot {
   readonly dueMs: number;
   readonly delayMs: number;
@@ -18,22 +18,22 @@ export interface Outgoing {
   readonly reportId: Uint8Array;
   readonly content: Uint8Array;
   readonly body: Uint8Array;
-  /** When it may be sent (again), and how often that was tried. */
+  /** When the next attempt may be made; `attempts`: how many were made. */
   readonly fromMs: number;
   readonly attempts: number;
-  /** Whether it was sealed again for another period; that happens once. */
+  /** Whether it was sealed again for another period, which happens at most once. */
   readonly resealed: boolean;
-  /** The gateway's code of a fault that sending again does not mend; empty for none. */
+  /** The code of a problem that would come again if the slot was sent again; empty if there is none. */
   readonly fault: string;
 }
 
-/** A model of which some user state or the newest reading needs the content. */
+/** A model whose content must stay in the store: the newest one, or the one from which the user's own state started. */
 export interface KeptModel {
   readonly version: number;
   readonly rewardVariance: number;
 }
 
-/** Everything that a device keeps, but the contents of models. */
+/** Everything that a device keeps, without the contents of models. */
 export interface DeviceState {
   readonly revision: number;
   readonly configuration: Uint8Array;
@@ -51,7 +51,7 @@ export interface DeviceState {
 
 const FORMAT = 1;
 
-/** As bytes for a store. */
+/** Pack a state into bytes for a store. */
 export function packState(state: DeviceState): Uint8Array {
   const { own, ...agent } = state.agent;
   const steps = own === null ? null : own.steps.dump();
@@ -83,7 +83,7 @@ function requireShape({ agent, ...state }: DeviceState): void {
   if (!good) throw new BadState("state: expected what this package wrote, got something else");
 }
 
-/** Refuse a state whose rows or arms are not the agreement's: they would go into slots. */
+/** Refuse a state whose rows or arms do not fit the agreement, because they would go into slots. */
 export function requireRows(agreement: Agreement, { open, resolved, candidates }: AgentState): void {
   const interactions = [
     ...open.map(([, one]: readonly [string, OpenDecision]) => one),
@@ -98,12 +98,12 @@ export function requireRows(agreement: Agreement, { open, resolved, candidates }
   }
 }
 
-/** A mark's text. */
+/** The text of a mark. */
 export function packMark(spent: Allowance): string {
   return JSON.stringify({ format: FORMAT, ...spent });
 }
 
-/** What a mark says was spent; nothing where there is none. */
+/** What was spent, according to a mark's text; nothing if there is no mark. */
 export function unpackMark(text: string | null): Allowance {
   if (text === null) return UNSPENT;
   let found: Record<string, unknown>;

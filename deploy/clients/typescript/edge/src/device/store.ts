@@ -1,16 +1,19 @@
 import { EdgeError } from "../errors.js";
 
-/** Where a device keeps its state: named contents, each written whole or not at all. */
+/** Storage of a device's state: contents by name, each written completely or not at all. */
 export interface Store {
   read(name: string): Promise<Uint8Array | null>;
-  /** Ends when the content is safe; `durable` asks for the disk, not its cache. */
+  /** Ends when the content is stored; `durable`: on the disk itself, not only in its cache. */
   write(name: string, content: Uint8Array, durable: boolean): Promise<void>;
   remove(name: string): Promise<void>;
-  /** Run `work` while no other page or process works on this store; `asked` ends when another one waits for it, or the page is hidden. */
+  /**
+   * Run `work` while no other page or process uses this store; `asked` ends when another one waits for it, or the page is
+   * hidden.
+   */
   alone<Result>(work: (asked: Promise<void>) => Promise<Result>): Promise<Result>;
 }
 
-/** What was spent, kept apart from the state, where clearing or restoring one does not reach the other. */
+/** Storage of what was spent, apart from the state, so that clearing or restoring one does not change the other. */
 export interface Mark {
   read(): Promise<string | null>;
   write(text: string): Promise<void>;
@@ -18,7 +21,7 @@ export interface Mark {
 
 const TABLE = "states";
 
-/** A store in IndexedDB, one for all pages of an origin. */
+/** A store in IndexedDB, which all pages of an origin share. */
 export function browserStore(name: string): Store {
   const opened = once(
     () =>
@@ -57,17 +60,17 @@ export function browserStore(name: string): Store {
 
 const ASKS_EVERY_MS = 50;
 
-/** Hold a lock of the origin; whoever holds it is asked for it until it is given up. */
+/** Run `work` with a lock of the origin; ask the page that holds it until it releases it. */
 async function locked<Result>(name: string, work: (asked: Promise<void>) => Promise<Result>): Promise<Result> {
   const channel = new BroadcastChannel(name);
   const page = typeof document === "undefined" ? null : document;
   let ask: () => void = () => undefined;
   const asked = new Promise<void>((resolve) => (ask = resolve));
-  // A hidden page may be ended without a word, or stopped with the lock in its hand.
+  // A browser may end a hidden page without notice, or freeze it while it holds the lock.
   const hidden = (): void => void (page?.visibilityState === "hidden" && ask());
   channel.onmessage = ask;
   page?.addEventListener("visibilitychange", hidden);
-  // Again and again: the holder may not have listened yet when it was asked first.
+  // Repeatedly, because the holder may not have listened yet at the first message.
   const asking = setInterval(() => channel.postMessage("asked"), ASKS_EVERY_MS);
   channel.postMessage("asked");
   try {
@@ -96,7 +99,7 @@ export function browserMark(name: string): Mark {
   };
 }
 
-/** Works one after another within this process; each is asked by the one behind it. */
+/** A queue that runs works one after another within this process; `asked` of a work ends when another one waits behind it. */
 export function queue(): <Result>(work: (asked: Promise<void>) => Promise<Result>) => Promise<Result> {
   let last: Promise<unknown> = Promise.resolve();
   let ask: () => void = () => undefined;

@@ -4,7 +4,7 @@ import { hex } from "../encoding.js";
 import { SparseModel } from "../learner/sparse.js";
 import { MOST_HEAD, expect, signedBy, type Own, type SeenModel, type Stated } from "./model.js";
 
-/** A model of P2B that was taken, and its content for the device's storage. */
+/** An accepted model of P2B, and its content for the device's store. */
 export interface TakenModel {
   readonly shared: SharedModel;
   readonly rewardVariance: number;
@@ -23,7 +23,7 @@ interface Statement extends Stated {
 
 const OWN: Own = { whole: ["arms", "catalogue", "cells"], others: ["items_sha256", "layout", "reward_variance"] };
 
-/** Take a model, or refuse it; see `signedBy`. */
+/** Check and decode a model, or refuse it; see `signedBy`. */
 export async function takeModel(
   agreement: Agreement,
   known: SeenModel,
@@ -41,12 +41,12 @@ export async function takeModel(
   return { shared: { version: said.version, model }, rewardVariance: said.reward_variance, content, seen };
 }
 
-/** Of a body in bytes, whatever it says. */
+/** The largest possible body of a model, in bytes. */
 export function longestModel({ layout: { arms, cells } }: Agreement): number {
   return 16 * arms * cells + MOST_HEAD;
 }
 
-/** A model from its content: means, then variances, float64 of shape (arms, cells). */
+/** Decode a model's content: means, then variances, float64 of shape (arms, cells). */
 export function modelOf(agreement: Agreement, content: Uint8Array, rewardVariance: number): SparseModel {
   const { arms, cells } = agreement.layout;
   expect(content.length === 16 * arms * cells, `content of ${16 * arms * cells} bytes`);

@@ -1,15 +1,15 @@
 import { queue, type Store } from "./store.js";
 
-/** What a tenant does with the store when it gets it, and before it gives it up. */
+/** What a page does when it gets the store, and before it releases it. */
 export interface Turn {
-  /** Read what another page may have written meanwhile. */
+  /** Read what another page may have written in the meantime. */
   taken(): Promise<void>;
-  /** Write what is in memory alone. */
+  /** Write what is only in memory. */
   leaving(): Promise<void>;
 }
 
 /**
- * Keeps a store to one page until another page asks for it, so that what is done meanwhile waits for no lock and no
+ * Keeps a store for this page until another page asks for it, so that calls in the meantime need no lock and no
  * reading. Works run one after another.
  */
 export class Tenancy {
@@ -21,7 +21,7 @@ export class Tenancy {
     private readonly turn: Turn,
   ) {}
 
-  /** Run `work` while no other page works on the store. */
+  /** Run `work` while no other page uses the store. */
   run<Result>(work: () => Promise<Result> | Result): Promise<Result> {
     return this.#next(async () => {
       if (this.#leave === null) await this.#take();
@@ -42,7 +42,7 @@ export class Tenancy {
     });
   }
 
-  /** Behind the works that were asked for before. */
+  /** Release the store, after the works that are in the queue. */
   #giveUp(): Promise<void> {
     return this.#next(async () => {
       await this.turn.leaving();

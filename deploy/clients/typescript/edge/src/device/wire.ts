@@ -1,7 +1,7 @@
 import { joined } from "../encoding.js";
 import { Refused } from "../errors.js";
 
-/** One request that left the device, whole. */
+/** One complete request that left the device. */
 export interface Sent {
   readonly method: "GET" | "POST";
   readonly url: string;
@@ -11,29 +11,29 @@ export interface Sent {
   readonly atMs: number;
 }
 
-/** How requests leave. */
+/** How requests are sent. */
 export interface WireOptions {
   /** Where the gateway is. */
   readonly url: string | URL;
   readonly fetch?: typeof globalThis.fetch;
-  /** Told of each request before it leaves. */
+  /** Called with each request before it leaves. */
   readonly onSend?: (sent: Sent) => void;
-  /** Evidence that this is a device of the application, as base64url; it must be no id. */
+  /** Evidence that this is a device of the application, as base64url; it must not identify the device. */
   readonly attestation?: () => Promise<string>;
   readonly now: () => number;
 }
 
-/** What came back of a slot. */
+/** The gateway's answer to a slot. */
 export interface Answer {
   readonly status: number;
-  /** Of a problem document; empty for none. */
+  /** The code of a problem document; empty for any other answer. */
   readonly code: string;
   readonly retryAfterMs: number | null;
-  /** By the header `Date`; null where a browser does not show it. */
+  /** The gateway's time from the header `Date`; null if a browser does not show it. */
   readonly dateMs: number | null;
 }
 
-/** A model as it came, and its `ETag` where a browser shows it. */
+/** The body of a model, and its `ETag` if a browser shows it. */
 export interface Offered {
   readonly body: Uint8Array;
   readonly tag: string | null;
@@ -50,7 +50,7 @@ export class Wire {
     if (!this.#base.pathname.endsWith("/")) this.#base.pathname += "/";
   }
 
-  /** Hand in the bytes of a slot; null where no answer came. */
+  /** Hand in the bytes of a slot; null if no answer came. */
   async slot(body: Uint8Array): Promise<Answer | null> {
     const headers: Record<string, string> = { "Content-Type": "application/octet-stream" };
     if (this.options.attestation !== undefined) headers["Hushstream-Attestation"] = await this.options.attestation();
@@ -65,7 +65,10 @@ export class Wire {
     };
   }
 
-  /** The newest model of at most so many bytes, unless it is the one of this tag; null where there is none, or no answer. */
+  /**
+   * Fetch the newest model of at most `most` bytes; null if it is the one with this tag, or there is none, or no answer
+   * came.
+   */
   async model(tag: string, most: number): Promise<Offered | null> {
     const headers: Record<string, string> = tag === "" ? {} : { "If-None-Match": tag };
     const answer = await this.#ask("GET", "v1/model", headers, null);
@@ -108,7 +111,7 @@ async function codeOf(answer: Response): Promise<string> {
   }
 }
 
-/** A body; an error where it is longer than the longest model that there can be, null where it broke off. */
+/** Read a body; null if the connection broke. A body that is longer than any model is refused. */
 async function upTo(answer: Response, most: number): Promise<Uint8Array | null> {
   const parts: Uint8Array[] = [];
   let size = 0;

@@ -1,8 +1,8 @@
 /*
- * The canonical form of declarations and statements, as Python writes it: what digests are of.
+ * The canonical form of declarations and statements, as Python writes it; digests are computed over it.
  */
 
-/** What is a float in Python, whatever its value: of declared features and of statements. */
+/** Fields of declared features and of statements that are floats in Python, whatever their value. */
 const FLOATS: ReadonlySet<string> = new Set(["range", "reward_variance"]);
 
 /** JSON as `json.dumps(..., sort_keys=True, separators=(",", ":"))`. */
@@ -19,7 +19,7 @@ function ascii(text: string): string {
   return JSON.stringify(text).replace(/[\u007f-\uffff]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
-/** As Python's `repr` of a float: the same digits as here, but other powers of ten get an exponent. */
+/** A float as Python's `repr` writes it: the same digits as in JavaScript, but an exponent for other powers of ten. */
 function pythonFloat(value: number): string {
   const [digits, power] = value.toExponential().split("e") as [string, string];
   const exponent = Number(power);

@@ -1,7 +1,7 @@
 import { utf8 } from "../encoding.js";
 import { BadValue } from "../errors.js";
 
-/** Bytes of UTF-8 of a text value. */
+/** Most bytes of UTF-8 of a text value. */
 export const LONGEST_TEXT = 128;
 
 /** A value as a finite number. */
@@ -41,7 +41,7 @@ export function wrong(name: string, expected: string, value: unknown): BadValue 
   return new BadValue(`${name}: expected ${expected}, got ${kind}`);
 }
 
-/** By code points, as Python orders texts; `<` goes by UTF-16 units. */
+/** Compare texts by code points, as Python does; `<` compares UTF-16 units. */
 export function byCodePoint(one: string, other: string): number {
   const [mine, theirs] = [Array.from(one), Array.from(other)];
   for (let place = 0; place < Math.min(mine.length, theirs.length); place += 1) {

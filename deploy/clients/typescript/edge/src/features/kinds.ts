@@ -1,16 +1,16 @@
 /*
- * The kinds of features, as `hushstream.features.kinds` has them: values to bytes of a row, and a row's bytes to blocks.
- * Shares are fractions of whole numbers, so blocks and units have the same bits everywhere.
+ * The kinds of features, as in `hushstream.features.kinds`: they turn values into bytes of a row, and a row's bytes
+ * into blocks. Shares are fractions of whole numbers, so blocks and units have the same bits everywhere.
  */
 
 import { log, round, sum } from "../elementary.js";
 import { BadValue } from "../errors.js";
 import { byCodePoint, finite, text, vector, wrong } from "./checks.js";
 
-/** What became of one value; known to this device alone. */
+/** How one value was treated; only this device knows it. */
 export type Outcome = "known" | "missing" | "unknown" | "clipped";
 
-/** Where a value's shares go: places of the row's blocks from `place` on, cells from `cell` on. */
+/** Receives a value's shares: places of the row's blocks from `place` on, cells from `cell` on. */
 export interface Target {
   cells: Uint16Array | Int32Array;
   parts: Int32Array;
@@ -21,19 +21,19 @@ export interface Target {
 
 /** One declared feature. */
 export interface Feature {
-  /** Bytes of a value on the wire. */
+  /** Number of bytes of a value in a row. */
   readonly bytes: number;
   readonly cells: number;
   readonly places: number;
-  /** How many levels a cross has of it; 0 where it can be in none. */
+  /** How many levels a cross gets from it; 0 if it cannot be in a cross. */
   readonly levels: number;
-  /** Write one value; null and undefined are missing. */
+  /** Write one value; null and undefined count as missing. */
   encode(name: string, value: unknown, into: DataView, at: number): Outcome;
-  /** Whether these bytes are what `encode` writes. */
+  /** Whether `encode` can write these bytes. */
   valid(row: DataView, at: number): boolean;
-  /** Write the shares of a valid value, and give their denominator. */
+  /** Write the shares of a valid value; returns their denominator. */
   shares(row: DataView, at: number, to: Target): number;
-  /** The level of a valid value, -1 where there is none. */
+  /** The level of a valid value; -1 if it has none. */
   level(row: DataView, at: number): number;
 }
 
@@ -42,7 +42,7 @@ const MISSING_STEP = 65535;
 const DAY_STEPS = 43200;
 const TIME_NODES = 6;
 const DAYS = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"];
-/** A feature with more levels has its last ones together in a cross. */
+/** In a cross, a feature with more levels has its last ones merged into one. */
 const CROSS_LEVELS = 6;
 const UNIT = 32767;
 
@@ -245,7 +245,7 @@ function tags(settings: Settings): Feature {
       for (let place = 0; place < most; place += 1) {
         const there = place < found.length;
         put(to, place, there ? found[place]! : 0, there ? 1 : 0, whole);
-        // A learner sees a vector of length 1: shares would let a visit with many tags say next to nothing.
+        // A learner sees a vector of length 1: with plain shares, a visit with many tags would have almost no weight.
         if (there) to.values[to.place + place] = 1 / Math.sqrt(whole);
       }
       return whole;
@@ -320,7 +320,7 @@ function coordinates(count: number, signed: boolean): Omit<Feature, "encode" | "
   };
 }
 
-/** Every kind by its name in a declaration, but crosses, which are on no wire. */
+/** Every kind by its name in a declaration, except crosses, which are in no row. */
 export const KINDS: Readonly<Record<string, (settings: Settings) => Feature>> = {
   category,
   number,

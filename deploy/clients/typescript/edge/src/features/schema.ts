@@ -18,20 +18,20 @@ export interface Block {
 
 /** The blocks of one row, side by side. */
 export interface Blocks {
-  /** Cells; the block's first where the share is 0. */
+  /** The cell of each place; if its share is 0, the block's first cell. */
   readonly cells: Int32Array;
-  /** Numerators of shares. */
+  /** The numerators of shares. */
   readonly parts: Int32Array;
-  /** Denominators, one a block. */
+  /** The denominators of shares, one for each block. */
   readonly wholes: Int32Array;
-  /** What a learner sees. */
+  /** The values that a learner sees. */
   readonly values: Float64Array;
 }
 
-/** One dict of values as a row. */
+/** The result of encoding one visit's values as a row. */
 export interface EncodedRow {
   readonly row: Uint8Array;
-  /** What became of each feature that is no plain known value. */
+  /** How each value was treated that is unknown, missing or out of range. */
   readonly outcomes: Readonly<Record<string, Outcome>>;
 }
 
@@ -46,13 +46,13 @@ interface Cross {
   readonly right: Column;
 }
 
-/** A declaration: values to rows, rows to blocks; as `hushstream.features.schema.FeatureSchema`. */
+/** A declaration, which turns values into rows and rows into blocks; as `hushstream.features.schema.FeatureSchema`. */
 export class FeatureSchema {
   readonly table: readonly Block[];
   readonly cells: number;
   readonly places: number;
   readonly rowBytes: number;
-  /** 16 bytes; equal for two declarations exactly if they say the same. */
+  /** Digest (16 bytes); equal for two declarations exactly if they are the same. */
   readonly digest: Uint8Array;
   readonly #columns: readonly Column[];
   readonly #byName: ReadonlyMap<string, Column>;
@@ -99,7 +99,7 @@ export class FeatureSchema {
     this.digest = blake2b(utf8(canonical({ version: 1, features: declaration })), { person: "hush-features" });
   }
 
-  /** One dict of values; a name that is absent, null or undefined is missing. */
+  /** Encode one visit's values by name; an absent, null or undefined one counts as missing. */
   encode(values: Readonly<Record<string, unknown>>): EncodedRow {
     if (typeof values !== "object" || values === null || Array.isArray(values)) {
       throw wrong("features", "names with values", values);
@@ -120,14 +120,14 @@ export class FeatureSchema {
     return { row, outcomes };
   }
 
-  /** Refuse bytes that `encode` never gives. */
+  /** Refuse bytes that `encode` cannot give. */
   require(row: Uint8Array): void {
     const view = new DataView(row.buffer, row.byteOffset, row.length);
     const good = row.length === this.rowBytes && this.#columns.every(({ feature, at }) => feature.valid(view, at));
     if (!good) throw new BadState(`row: expected ${this.rowBytes} bytes of the declared features, got others`);
   }
 
-  /** The blocks of a row that `encode` gave, or that `require` let through. */
+  /** The blocks of a row, which `encode` must have given or `require` accepted. */
   blocks(row: Uint8Array): Blocks {
     const view = new DataView(row.buffer, row.byteOffset, row.length);
     const found = {

@@ -8,7 +8,10 @@ export interface Interaction {
   readonly reward: number;
 }
 
-/** An interaction whose reward is known, with its slot, its number among the user's, and the end of its reward window. */
+/**
+ * An interaction whose reward is known, with its slot, its number among the user's interactions, and the end of its
+ * attribution window.
+ */
 export interface Resolved {
   readonly slot: number;
   readonly index: number;
@@ -16,7 +19,7 @@ export interface Resolved {
   readonly interaction: Interaction;
 }
 
-/** What may go into one slot: the first clicked interaction, and one drawn of `count` others. */
+/** The candidates of one slot: the first clicked interaction, and one drawn among `count` others. */
 export interface Candidates {
   readonly slot: number;
   readonly clicked: Interaction | null;
@@ -27,15 +30,15 @@ export interface Candidates {
 const WORD = 1n << 64n;
 
 /**
- * Which interactions wait for a user's slots: see `hushstream.systems.p2b.edge.choosing.TwoCandidates`.
+ * The interactions that wait for a user's slots; see `hushstream.systems.p2b.edge.choosing.TwoCandidates`.
  *
- * An interaction is a candidate when its reward window has ended, whether or not it was rewarded before.
+ * An interaction is a candidate when its attribution window has ended, even if it was rewarded before.
  */
 export class TwoCandidates {
   resolved: readonly Resolved[] = [];
   held: readonly Candidates[] = [];
 
-  /** @param chance h, with which a slot holds a clicked interaction; null where one is drawn of all. */
+  /** @param chance h, the probability that a slot holds a clicked interaction; null if one is drawn among all. */
   constructor(
     readonly chance: number | null,
     private readonly key: Key,
@@ -45,14 +48,14 @@ export class TwoCandidates {
     this.resolved = [...this.resolved, one];
   }
 
-  /** Log time has come so far: interactions whose window has ended become candidates, in the order of their numbers. */
+  /** Advance the log time: interactions whose window has ended become candidates, in the order of their numbers. */
   settle(nowMs: number): void {
     const ended = this.resolved.filter((one) => one.deadlineMs <= nowMs).sort((one, other) => one.index - other.index);
     this.resolved = this.resolved.filter((one) => one.deadlineMs > nowMs);
     for (const one of ended) this.#observe(one);
   }
 
-  /** What a slot holds, null for nothing. What waits for it is forgotten. */
+  /** Choose the interaction of a slot (null: none), and forget the slot's candidates. */
   take(slot: number): Interaction | null {
     const held = this.held.find((one) => one.slot === slot);
     this.held = this.held.filter((one) => one.slot !== slot);

@@ -1,10 +1,10 @@
 import { round } from "../elementary.js";
 import { highest } from "./sparse.js";
 
-/** Propensities are whole numbers of billionths; an arm of this weight is certain. */
+/** Propensities are whole numbers of billionths; an arm with this weight is certain. */
 export const WHOLE = 1_000_000_000;
 
-/** Steps of a temperature to which softmax rounds scores. */
+/** Softmax rounds scores to this fraction of a temperature. */
 const STEPS = 64;
 const LOWEST = 20 * STEPS;
 
@@ -19,14 +19,14 @@ export interface Drawn {
   readonly propensity: number;
 }
 
-/** The arm that owns a number from 0 to `WHOLE` - 1, arms in order. */
+/** The arm to which a number from 0 to `WHOLE` - 1 belongs; arms own their numbers in order. */
 export function draw(weights: readonly number[], number: number): Drawn {
   let above = 0;
   const arm = weights.findIndex((weight) => (above += weight) > number);
   return { arm, propensity: weights[arm]! };
 }
 
-/** How many of the numbers 0 to `WHOLE` - 1 each arm owns. */
+/** How many of the numbers from 0 to `WHOLE` - 1 each arm owns. */
 export function weights(rule: Exploration, scores: Float32Array, eligible: readonly boolean[] | null): number[] {
   const best = highest(scores, eligible);
   const allowed = Array.from(scores, (_, arm) => eligible === null || eligible[arm]!);

@@ -4,20 +4,21 @@ import type { Blocks } from "../features/schema.js";
 /*
  * Upper confidence bounds for independent normal coefficients and sparse contexts: `hushstream.learners.sparse`.
  *
- * Models, steps and contexts are float32 as there. Sums are float64 here, in the order of a context's places, and a score
- * is rounded once: scores differ from Python's by rounding alone, and arms with equal histories have equal bits.
+ * Models, steps and contexts are float32, as there. Sums are float64 here, in the order of a context's places, and a
+ * score is rounded once. So scores differ from Python's only by rounding, and arms with equal histories have equal
+ * bits.
  */
 
-/** Interactions of one user that are kept. */
+/** How many interactions of one user are kept. */
 export const MOST_STEPS = 256;
 
-/** One context as the kernels read it: cells in [0, P), and float32 values. */
+/** One context, as the kernels read it: cells in [0, P), and float32 values. */
 export interface SparseContext {
   readonly cells: Int32Array;
   readonly values: Float32Array;
 }
 
-/** Of the blocks of a row: the constant's cell with value 1, then the blocks. */
+/** The context of a row's blocks: the constant's cell with value 1, then the blocks. */
 export function contextOf(blocks: Blocks): SparseContext {
   const size = blocks.cells.length + 1;
   const found = { cells: new Int32Array(size), values: new Float32Array(size) };
@@ -27,18 +28,18 @@ export function contextOf(blocks: Blocks): SparseContext {
   return found;
 }
 
-/** What all users of a model start from. */
+/** The shared model from which users start. */
 export class SparseModel {
   private constructor(
     readonly arms: number,
     readonly cells: number,
-    /** (P, K): of each cell the means of all arms. */
+    /** (P, K): for each cell, the means of all arms. */
     readonly means: Float32Array,
     readonly variances: Float32Array,
     readonly rewardVariance: number,
   ) {}
 
-  /** From (K, P) means and variances; refuses what is not finite, and a variance that is not positive. */
+  /** Make a model from (K, P) means and variances; refuses numbers that are not finite, and variances that are not positive. */
   static of(arms: number, cells: number, means: Float64Array, variances: Float64Array, rewardVariance: number): SparseModel {
     if (means.length !== arms * cells || variances.length !== arms * cells) {
       throw new Refused(`model: expected ${arms * cells} means and variances, got others`);
@@ -51,7 +52,7 @@ export class SparseModel {
     return model;
   }
 
-  /** What a user starts from before any release, for so many blocks beside the constant. */
+  /** The model from which a user starts before any release, for so many blocks besides the constant. */
   static cold(arms: number, cells: number, blocks: number): SparseModel {
     const size = arms * cells;
     return SparseModel.of(arms, cells, new Float64Array(size), new Float64Array(size).fill(1 / (blocks + 1)), 1);
@@ -67,13 +68,13 @@ function byCell(arms: number, byArm: Float64Array): Float32Array {
   return table;
 }
 
-/** What one user learned alone: a row for each of their newest `MOST_STEPS` interactions. */
+/** The part of the model that one user learned alone: a row for each of their newest `MOST_STEPS` interactions. */
 export class OwnSteps {
   readonly arms: number[] = [];
   readonly gains: number[] = [];
   /** The row of the oldest step; 0 until all rows are taken. */
   oldest = 0;
-  /** Of each cell the values of all rows side by side, as a context has few cells: `#room` of them, so many as are taken. */
+  /** For each cell, the values of all rows side by side, because a context has few cells; there is room for `#room` rows. */
   #byCell: Float32Array;
   #room = 8;
 
@@ -83,7 +84,7 @@ export class OwnSteps {
 
   append(vector: Float32Array, gain: number, arm: number): void {
     let row = this.arms.length;
-    // Rows stay where they are: sums over steps in another order would round otherwise after a restart.
+    // Rows keep their places: in another order, sums over steps would round differently after a restart.
     if (row === MOST_STEPS) [row, this.oldest] = [this.oldest, (this.oldest + 1) % MOST_STEPS];
     if (row === this.#room) this.#grow();
     this.arms[row] = arm;
@@ -91,7 +92,7 @@ export class OwnSteps {
     this.gains[row] = Math.fround(gain);
   }
 
-  /** Of each row the sum over a context's places, in their order; into `sums`, which has room for all rows. */
+  /** For each row, add up a context's places in their order, into `sums`, which has room for all rows. */
   along({ cells, values }: SparseContext, sums: Float64Array): void {
     const count = this.arms.length;
     sums.fill(0, 0, count);
@@ -104,12 +105,12 @@ export class OwnSteps {
     }
   }
 
-  /** Take so much of a row's vector from sums over cells. */
+  /** Subtract a multiple of a row's vector from sums over cells. */
   subtract(row: number, along: number, sums: Float64Array): void {
     for (let cell = 0, at = row; cell < this.cells; cell += 1, at += this.#room) sums[cell]! -= along * this.#byCell[at]!;
   }
 
-  /** As Python packs it: how many steps plus the oldest one's row, arms, vectors, gains. */
+  /** Pack as Python does: the number of steps plus the oldest one's row, then arms, vectors and gains. */
   dump(): Uint8Array {
     const [count, cells] = [this.arms.length, this.cells];
     const view = new DataView(new ArrayBuffer(4 + count * (8 + 4 * cells)));
@@ -153,7 +154,7 @@ export class OwnSteps {
   }
 }
 
-/** The kernels. One serves one model's shape. */
+/** The kernels, for models of one shape. */
 export class SparseUCB {
   readonly #means: Float64Array;
   readonly #variances: Float64Array;
@@ -166,7 +167,7 @@ export class SparseUCB {
     this.#scores = new Float32Array(arms);
   }
 
-  /** The score of every arm, in memory that the next call writes over. */
+  /** Compute the score of every arm, in memory that the next call overwrites. */
   scores(model: SparseModel, own: OwnSteps | null, context: SparseContext): Float32Array {
     const { cells, values } = context;
     const [arms, means, variances] = [this.arms, this.#means.fill(0), this.#variances.fill(0)];
@@ -185,12 +186,12 @@ export class SparseUCB {
       means[arm]! += along * own.gains[row]!;
       variances[arm]! -= along * along;
     });
-    // Rounding may carry the square of a vanishing width below zero.
+    // By rounding, the square of a width near 0 may be negative.
     for (let arm = 0; arm < arms; arm += 1) this.#scores[arm] = means[arm]! + Math.sqrt(Math.max(variances[arm]!, 0));
     return this.#scores;
   }
 
-  /** The arm with the highest score, and how many share it; `tie` draws one of so many. */
+  /** Choose the arm with the highest score; returns it, and how many arms have this score. `tie` draws among these. */
   choose(scores: Float32Array, eligible: readonly boolean[] | null, tie: (ties: number) => number): [number, number] {
     const best = highest(scores, eligible);
     const tied: number[] = [];
@@ -200,7 +201,7 @@ export class SparseUCB {
     return [tied[tied.length > 1 ? tie(tied.length) : 0]!, tied.length];
   }
 
-  /** Fold one interaction into what the user learned alone. */
+  /** Add one interaction to what the user learned alone. */
   learn(model: SparseModel, own: OwnSteps, context: SparseContext, arm: number, reward: number): void {
     const { cells, values } = context;
     const sums = new Float64Array(model.cells);

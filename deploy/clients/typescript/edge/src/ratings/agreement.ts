@@ -1,21 +1,17 @@
-import { BODY_ROOM, FORMAT, pinned, type Agreed, type PinningFile, type PromiseFigures } from "../agreed.js";
+import { Agreed, FORMAT, type AgreedFile, type SlotSize } from "../agreed.js";
 import { joined, littleEndian, utf8 } from "../encoding.js";
 import { require } from "../errors.js";
 import { canonical } from "../features/canonical.js";
 
 /** What an application ships with its code: `agreement.json` of a deployment of BGTplanner. */
-export interface RatingAgreementFile extends PinningFile {
-  readonly format: number;
+export interface RatingAgreementFile extends AgreedFile<SlotSize> {
   readonly system: string;
-  readonly deployment: string;
   readonly settings: Settings;
   /** Public features, a list of numbers for each item. */
   readonly features: readonly (readonly number[])[];
-  readonly promise: PromiseFigures & { readonly text: readonly string[] };
-  readonly slot: { readonly content_bytes: number; readonly body_bytes: number; readonly delay_ms: number };
 }
 
-/** What is used of the settings; others are in their digest alone. */
+/** The settings that a device uses; other settings only enter their digest. */
 export interface Settings {
   readonly system: string;
   readonly kind: string;
@@ -41,66 +37,57 @@ export interface Settings {
   };
 }
 
-/** Each user has one slot in each of them. */
+/** Number of rounds; each user sends one slot in each. */
 export const ROUNDS = 3;
 
-/** Settings that are floats in Python, whatever their value. */
+/** The settings that are floats in Python, whatever their value. */
 const FLOATS: ReadonlySet<string> = new Set([
   "lowest", "highest", "middle", "epsilon", "delta", "shares", "clip", "factor_clip", "count_weight", "rating_variance",
   "bias_variance", "offset_ridge", "lone_ridge", "factor_ridge", "factor_variance", "factor_weight", "feature_scale",
   "edge_margin", "valid_seconds", "settle_seconds", "lift",
 ]);
-/** Settings that came later: with these values they are in no digest. */
+/** Settings of later releases: with these values they do not enter the digest. */
 const SETTLE_SECONDS = 3600;
 const VALID_SECONDS = 30 * 86_400;
 
-/** A checked agreement: what slots are made by, and what a model has to fit. */
-export class RatingAgreement implements Agreed {
-  readonly deployment: string;
-  readonly configuration: Uint8Array;
-  readonly signingKey: Uint8Array;
-  readonly sealingKey: Uint8Array;
-  readonly vouchKey: Uint8Array;
-  readonly promise: PromiseFigures;
-  readonly slot: RatingAgreementFile["slot"];
+/** A checked agreement: the settings by which slots are made, and which a model must fit. */
+export class RatingAgreement extends Agreed {
   readonly settings: Settings;
-  /** Of items, row by row, (items, settings.features). */
+  /** Public features of items, row by row, (items, settings.features). */
   readonly features: Float64Array;
 
-  /** Refuses a file that is not what its configuration's digest says. */
+  /** Refuses a file that does not have the digest that it names for its configuration. */
   constructor(file: RatingAgreementFile) {
     expect(file.format === FORMAT && file.system === "bgt", `format ${FORMAT} of bgt`);
     const { settings } = file;
     const { items, features, release, scale } = settings;
-    this.features = Float64Array.from(file.features.flat());
-    const isWhole = this.features.length === items * features && this.features.every(Number.isFinite);
+    const numbers = Float64Array.from(file.features.flat());
+    const isWhole = numbers.length === items * features && numbers.every(Number.isFinite);
     expect(isWhole, `${features} numbers for each of ${items} items`);
-    const content = new DataView(new ArrayBuffer(8 * this.features.length));
-    this.features.forEach((value, place) => content.setFloat64(8 * place, value, true));
+    const content = new DataView(new ArrayBuffer(8 * numbers.length));
+    numbers.forEach((value, place) => content.setFloat64(8 * place, value, true));
     const prepared = joined([littleEndian(content.byteLength), new Uint8Array(content.buffer)]);
-    const keys = pinned(file, utf8(canonicalOf(settings)), prepared);
-    [this.configuration, this.sealingKey, this.vouchKey, this.signingKey] = keys;
-    [this.deployment, this.promise, this.slot, this.settings] = [file.deployment, file.promise, file.slot, settings];
+    super(file, utf8(canonicalOf(settings)), prepared);
+    [this.features, this.settings] = [numbers, settings];
     for (const [whole, least, most] of [[items, 2, 1 << 16], [release.pairs, 1, 1 << 12], [release.top, 2, 512], [release.factors, 1, 64]]) {
       expect(Number.isInteger(whole) && whole! >= least! && whole! <= most!, `a number from ${least} to ${most}`);
     }
     expect(scale.lowest < scale.highest && settings.kind === "edge", "a scale, and devices");
-    const size = 4 * (2 * release.pairs + 1 + release.factors);
-    const { content_bytes: told, body_bytes: body, delay_ms: delay } = file.slot;
-    expect(told === size && body === size + BODY_ROOM, `slots of ${size} bytes in bodies of ${size + BODY_ROOM}`);
-    // Python rounds a half to the even number.
+    this.requireContent(4 * (2 * release.pairs + 1 + release.factors));
+    const { delay_ms: delay } = this.slot;
+    // Python rounds a half to the even number, JavaScript rounds it up: so a difference of a half is accepted.
     const isNear = Number.isInteger(delay) && Math.abs(delay - 1000 * settings.settle_seconds) <= 0.5;
     const same = isNear && this.deployment === settings.deployment;
     expect(same && file.promise.lifetime_slots === ROUNDS, "figures of its settings");
   }
 
-  /** Of how many items pairs are asked for. */
+  /** For how many items the round of kind pairs asks. */
   get top(): number {
     return Math.min(this.settings.release.top, this.settings.items);
   }
 }
 
-/** The text that a configuration's digest is made of. */
+/** The text over which a configuration's digest is computed. */
 export function canonicalOf(settings: Settings): string {
   const { privacy: _aside, settle_seconds: settle, model, ...rest } = settings as Settings & { privacy?: unknown };
   const { valid_seconds: valid, ...parameters } = model;

@@ -1,10 +1,9 @@
-import { isWeaker } from "../agreed.js";
 import { retryMs, verdictOf } from "../device/answers.js";
+import { Device } from "../device/base.js";
 import { slotBody } from "../device/body.js";
 import { unseen } from "../device/model.js";
-import { drawn, type OpenOptions, type Round } from "../device/options.js";
+import type { OpenOptions, Round } from "../device/options.js";
 import { revisionOf } from "../device/packing.js";
-import { repeating } from "../device/repeating.js";
 import { Tenancy } from "../device/tenancy.js";
 import { Wire, type Answer, type Offered } from "../device/wire.js";
 import { equal } from "../encoding.js";
@@ -19,48 +18,48 @@ import { packAnswered, packRatings, unpackAnswered, unpackRatings, type RatingSt
 
 /** How a device is opened. */
 export interface RatingOptions extends OpenOptions {
-  /** The application's own copy, shipped with its code. */
+  /** The application's own copy of the agreement, shipped with its code. */
   readonly agreement: RatingAgreementFile;
 }
 
 const STATE = "state";
 const ID_BYTES = 16;
-/** Of a state that must be read before anybody works on it. */
+/** The revision of a state that must be read before it is used. */
 const UNREAD = -1;
 
 type Kept = Omit<RatingState, "key">;
 
 /**
- * One person's ratings, and a slot of each round that is asked for. All that it knows stays in its store; what leaves is one
- * padded slot in a round, and requests for the model that everybody gets.
+ * One person's device: their ratings, and a slot for each round. All that it knows stays in its store. Only two things
+ * leave: one padded slot in each round, and requests for the model that everybody gets.
  */
-export class RatingDevice {
-  /** Of what this page wrote or read last, drawn with each writing: so what another page wrote is noticed. */
+export class RatingDevice extends Device<RatingAgreement, RatingOptions> {
+  /** The revision that this page wrote or read last. Each write draws a new one, so a write of another page is noticed. */
   #revision = UNREAD;
   readonly #tenancy: Tenancy;
   readonly #wire: Wire;
-  #onDue: () => void = () => undefined;
   #version: Version;
   #state: Kept;
 
   private constructor(
-    private readonly agreement: RatingAgreement,
-    private readonly options: RatingOptions,
+    agreement: RatingAgreement,
+    options: RatingOptions,
     private key: Key,
   ) {
+    super(agreement, options);
     [this.#version, this.#state] = [firstVersion(agreement), begun(agreement, 0)];
-    this.#wire = new Wire({ ...options, now: () => this.#now() });
+    this.#wire = new Wire({ ...options, now: () => this.now() });
     this.#tenancy = new Tenancy(options.store, { taken: async () => undefined, leaving: async () => undefined });
   }
 
-  /** Go on with the state in the store, or begin. */
+  /** Open the device with the state in the store, or with a new one. */
   static async open(options: RatingOptions): Promise<RatingDevice> {
     const device = new RatingDevice(new RatingAgreement(options.agreement), options, await Key.drawn());
     await device.#alone(async () => undefined);
     return device;
   }
 
-  /** Take ratings on the configured scale; a later one of the same item replaces it. It ends when they are written. */
+  /** Add ratings on the configured scale; a later one of the same item replaces it. It ends when they are written. */
   rate(items: readonly number[], ratings: readonly number[]): Promise<void> {
     return this.#alone(async () => this.#save({ ratings: ratedAlso(this.agreement.settings, this.#state.ratings, items, ratings) }));
   }
@@ -73,7 +72,7 @@ export class RatingDevice {
     });
   }
 
-  /** What the person is expected to rate items, by the newest model; nothing leaves the device. */
+  /** Predict the person's ratings of items, by the newest model; nothing leaves the device. */
   predict(items: readonly number[]): Promise<number[]> {
     return this.#alone(async () => {
       requireItems(this.agreement.settings, items);
@@ -81,17 +80,18 @@ export class RatingDevice {
     });
   }
 
-  /** How many are rated, how many rounds were answered, and the model's version; for the person whose device it is. */
+  /** How many items are rated, how many rounds were answered, and the model's version; for the person whose device it is. */
   get status(): { rated: number; answered: number; waiting: boolean; modelVersion: number; ended: boolean } {
     const { ratings, answered, owed, newest, ended } = this.#state;
     return { rated: ratings.length, answered, waiting: owed !== null, modelVersion: newest?.version ?? 0, ended };
   }
 
   /**
-   * Make and hand in the slot whose time has come, and fetch the newest model. Call it when the page opens, and by `start`.
+   * Make and hand in the slot whose time has come, and fetch the newest model. Call it when the page opens; `start`
+   * calls it regularly.
    *
-   * Between its requests nothing is computed, packed or written: how long that takes follows from what the device holds. So
-   * the slot that a new model asks for leaves by a later call.
+   * Between its requests it computes, packs and writes nothing: the time of that would show what the device holds. So
+   * the slot that a new model asks for leaves with a later call.
    */
   async sync(): Promise<Round> {
     const body = await this.#made();
@@ -107,28 +107,17 @@ export class RatingDevice {
     const offered = ended ? null : await this.#wire.model(this.#state.seen.tag, most).catch(refuses);
     const handedIn = body !== null && (await this.#noteAnswer(body, answer)) ? 1 : 0;
     const model = offered === null ? null : await this.#take(offered).catch(refuses);
-    return { handedIn, model, refused, nextMs: this.#nextMs() };
-  }
-
-  /** Call `sync` now and whenever something is to do, at least every `everyMs`; the function that it gives ends that. */
-  start(everyMs = 3_600_000, onRound: (round: Round | EdgeError) => void = () => undefined): () => void {
-    const wait = (): number | null => {
-      const next = this.#nextMs();
-      return next === null ? null : next - this.#now();
-    };
-    const { isDue, stop } = repeating(() => this.sync(), wait, everyMs, onRound);
-    this.#onDue = isDue;
-    return stop;
+    return { handedIn, model, refused, nextMs: this.nextMs() };
   }
 
   // Slots.
 
-  /** The body that may leave by now, written; null where none may. */
+  /** Make and write the body that may leave now; null if none may. */
   #made(): Promise<Uint8Array | null> {
     return this.#alone(async () => {
       await this.#owes();
       const [{ owed, ended, seen }, asked] = [this.#state, this.#version.asked];
-      if (owed === null || asked === null || ended || owed.fault !== "" || owed.fromMs > this.#now()) return null;
+      if (owed === null || asked === null || ended || owed.fault !== "" || owed.fromMs > this.now()) return null;
       if (owed.body !== null) return owed.body;
       const salt = new DataView((await this.key.prf("bgt-salt")).buffer).getBigUint64(0, true);
       const content = slotOf(this.agreement, byItem(this.agreement.settings, this.#state.ratings), asked, salt);
@@ -139,31 +128,31 @@ export class RatingDevice {
     });
   }
 
-  /** Owe the slot of the round that is asked for, if it was not answered, and none of a round that is over. */
+  /** Owe a slot for the open round, if it was not answered; owe none for a round that is over. */
   async #owes(): Promise<void> {
     const [{ owed, answered }, asked] = [this.#state, this.#version.asked];
     if (owed !== null && owed.round === asked?.number) return;
-    // The delay is drawn once, when the device learns of the round, and follows from nothing.
-    const fromMs = this.#now() + Math.floor(this.#random() * this.agreement.slot.delay_ms);
+    // The delay is drawn once, when the device learns of the round, and independent of everything.
+    const fromMs = this.now() + Math.floor(this.random() * this.agreement.slot.delay_ms);
     const isOpen = asked !== null && asked.number >= answered;
     const next = isOpen ? { round: asked.number, fromMs, attempts: 0, body: null, fault: "" } : null;
     if (owed === null && next === null) return;
     await this.#save({ owed: next });
-    this.#onDue();
+    this.fellDue();
   }
 
-  /** Whether the slot was handed in. */
+  /** Note the gateway's answer; returns whether the slot was handed in. */
   #noteAnswer(body: Uint8Array, answer: Answer | null): Promise<boolean> {
     return this.#alone(async () => {
       const { owed } = this.#state;
       const verdict = verdictOf(answer);
       if (owed?.body && equal(owed.body, body)) {
         const attempts = owed.attempts + 1;
-        const fromMs = this.#now() + retryMs(owed.attempts, answer, this.#random());
+        const fromMs = this.now() + retryMs(owed.attempts, answer, this.random());
         if (verdict === "handed in") await this.#save({ owed: null });
         else if (verdict === "ended") await this.#save({ owed: null, ended: true });
         else if (verdict === "fault") await this.#save({ owed: { ...owed, fault: answer?.code || String(answer?.status) } });
-        // Of another round than is open there: a newer model will say so.
+        // The gateway has another round open; a newer model will say which.
         else await this.#save({ owed: { ...owed, attempts, fromMs } });
       }
       return verdict === "handed in";
@@ -175,9 +164,9 @@ export class RatingDevice {
   #take(found: Offered): Promise<number | null> {
     return this.#alone(async () => {
       const { seen: known, newest } = this.#state;
-      const { version, figures, content, seen } = await takeVersion(this.agreement, known, found.body, found.tag, this.#now());
+      const { version, figures, content, seen } = await takeVersion(this.agreement, known, found.body, found.tag, this.now());
       if (figures.version === newest?.version) {
-        // The same model; keys may have followed.
+        // The same model, perhaps with newer keys.
         await this.#save({ seen });
         return null;
       }
@@ -190,9 +179,9 @@ export class RatingDevice {
     });
   }
 
-  // State: what changes it has written it when it ends.
+  // State: each call that changes it has written it when it ends.
 
-  /** Work on the newest state; where the work fails, what is in the store counts. */
+  /** Run `work` on the newest state. If `work` fails, the state in the store counts. */
   #alone<Result>(work: () => Promise<Result>): Promise<Result> {
     return this.#tenancy.run(async () => {
       await this.#refresh();
@@ -205,7 +194,7 @@ export class RatingDevice {
     });
   }
 
-  /** Read the state where another page wrote it, or it was cleared or put back beneath. */
+  /** Read the state again if another page wrote it, or if the store was cleared or restored. */
   async #refresh(): Promise<void> {
     const content = await this.options.store.read(STATE);
     const spent = unpackAnswered(await this.options.mark.read());
@@ -213,7 +202,7 @@ export class RatingDevice {
     if (isKnown) return;
     [this.#revision, this.#version] = [UNREAD, firstVersion(this.agreement)];
     if (content === null) {
-      // Cleared, or never there: what the mark knows was spent stays so, whatever else is gone.
+      // The state was cleared, or never there: what the mark says was spent stays spent.
       this.key = await Key.drawn();
       this.#state = begun(this.agreement, spent);
       return this.#save({});
@@ -222,14 +211,14 @@ export class RatingDevice {
     this.key = await Key.of(key);
     const answered = Math.max(found.answered, spent);
     if (!equal(found.configuration, this.agreement.configuration)) {
-      this.#requireNoWeaker(found);
+      this.requireNoWeaker(found);
       this.#state = begun(this.agreement, answered);
       return this.#save({});
     }
     requireItems(this.agreement.settings, found.ratings.map(([item]) => item));
     if (found.newest !== null) this.#version = await this.#kept(found.newest);
     [this.#state, this.#revision] = [found, revision];
-    // An older copy: what it would send was sent. A mark that could not be written is written here.
+    // An older copy of the state: the slot that it would send was sent. A mark whose write failed is written here.
     if (spent !== found.answered) await this.#save({ answered, ...(spent > found.answered && { owed: null }) });
   }
 
@@ -239,16 +228,6 @@ export class RatingDevice {
     return versionOf(this.agreement, figures, content);
   }
 
-  #requireNoWeaker(found: Kept): void {
-    if (isWeaker(found.promise, this.agreement.promise)) {
-      throw new Refused("agreement: expected one that costs no more than the one agreed to, got a weaker one");
-    }
-    if (this.options.agreeAnew !== true) {
-      throw new Refused("agreement: expected the configuration agreed to, got another one (agreeAnew takes it)");
-    }
-  }
-
-  /** Write the state with some of it changed, then the mark. */
   async #save(changed: Partial<Kept>): Promise<void> {
     this.#state = { ...this.#state, ...changed };
     const revision = crypto.getRandomValues(new Uint32Array(1))[0]!;
@@ -258,17 +237,9 @@ export class RatingDevice {
     this.#revision = revision;
   }
 
-  #nextMs(): number | null {
+  protected override nextMs(): number | null {
     const { owed, ended } = this.#state;
     return owed === null || owed.fault !== "" || ended ? null : owed.fromMs;
-  }
-
-  #now(): number {
-    return (this.options.now ?? Date.now)();
-  }
-
-  #random(): number {
-    return (this.options.random ?? drawn)();
   }
 }
 

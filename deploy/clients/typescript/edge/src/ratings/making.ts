@@ -9,7 +9,7 @@ import type { Asked } from "./rounds.js";
 import { offsetOf, solve, total, type Ratings } from "./solving.js";
 
 const UNIT = 2 ** 20;
-/** Factor by which norms stay below their bound, so that rounding never lifts a slot above it. */
+/** Factor by which norms stay below their bound, so that rounding never brings a slot above it. */
 const FIT = 1 - 2 ** -30;
 const FIRST = 0x9e3779b97f4a7c15n;
 const SECOND = 0xbf58476d1ce4e5b9n;
@@ -22,7 +22,7 @@ interface Made {
   readonly direction: readonly number[];
 }
 
-/** The content of a user's slot; without ratings that of a null slot. `salt` chooses ratings where more than fit. */
+/** Make the content of a user's slot; without ratings, a null slot. `salt` chooses the ratings if more are there than fit. */
 export function slotOf(agreement: RatingAgreement, own: Ratings, asked: Asked, salt: bigint): Uint8Array {
   const { pairs, factors } = agreement.settings.release;
   const { chosen, values, weight, direction } = MAKERS[asked.kind](agreement, own, asked, salt);
@@ -86,7 +86,7 @@ function shrinkOf(clip: number, squares: number): number {
   return FIT * Math.min(1, clip / (norm > 0 ? norm : 1));
 }
 
-/** Toward zero, so that no norm grows. */
+/** Round toward zero, so that no norm grows. */
 function lattice(value: number): number {
   return Math.trunc(value * UNIT);
 }
@@ -100,7 +100,7 @@ function chosenOf(own: Ratings, candidates: readonly boolean[], room: number, sa
   return candidates.map((_, at) => first.has(at));
 }
 
-/** A number for each item that looks random without the salt: the finaliser of splitmix64, one for one. */
+/** A number for each item that looks random without the salt: the finaliser of splitmix64, which is one-to-one. */
 function mixed(item: number, salt: bigint): bigint {
   const first = BigInt.asUintN(64, (BigInt(item) + 1n) * FIRST) ^ salt;
   const second = BigInt.asUintN(64, (first ^ (first >> 30n)) * SECOND);

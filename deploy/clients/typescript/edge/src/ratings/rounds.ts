@@ -11,23 +11,23 @@ export interface Model {
   readonly width: number;
 }
 
-/** What is asked of each user. */
+/** A round: what the server asks of each user. */
 export interface Asked {
   readonly number: number;
   readonly kind: Kind;
   readonly model: Model;
-  /** Items of kind pairs, and factors of their residuals. */
+  /** For kind pairs: the items, and the factors by which their residuals are multiplied. */
   readonly top: Int32Array;
   readonly gains: Float64Array;
 }
 
-/** What a version holds; `asked` is null where no more is asked for. */
+/** The content of a version; `asked` is null if no further round follows. */
 export interface Version {
   readonly model: Model;
   readonly asked: Asked | null;
 }
 
-/** What is stated of a version beside what any system states. */
+/** The fields of a statement that only this system has. */
 export interface Figures {
   readonly version: number;
   readonly kind: string;
@@ -35,7 +35,7 @@ export interface Figures {
   readonly top: number;
 }
 
-/** A version that was taken, and its content for the device's storage. */
+/** An accepted version, and its content for the device's store. */
 export interface TakenVersion {
   readonly version: Version;
   readonly figures: Figures;
@@ -45,13 +45,13 @@ export interface TakenVersion {
 
 const OWN: Own = { whole: ["factors", "top"], others: ["kind"] };
 
-/** Before any model the first round is open. */
+/** The version before any model: the first round is open. */
 export function firstVersion({ settings }: RatingAgreement): Version {
   const model = { biases: new Float64Array(settings.items), factors: new Float64Array(0), width: 0 };
   return { model, asked: { number: 0, kind: "items", model, top: new Int32Array(0), gains: new Float64Array(0) } };
 }
 
-/** Take a version and the round that it asks for, or refuse it; see `signedBy`. */
+/** Check and decode a version and the round that it opens, or refuse it; see `signedBy`. */
 export async function takeVersion(
   agreement: RatingAgreement,
   known: SeenModel,
@@ -65,12 +65,12 @@ export async function takeVersion(
   return { version: versionOf(agreement, figures, content), figures, content, seen };
 }
 
-/** Of a body in bytes, whatever it says. */
+/** The largest possible body of a version, in bytes. */
 export function longestVersion({ settings: { items, release }, top }: RatingAgreement): number {
   return 8 * items * (1 + release.factors) + 12 * top + MOST_HEAD;
 }
 
-/** A version from its content: biases and factors (float64), the items of pairs (int32), their gains (float64). */
+/** Decode a version's content: biases and factors (float64), the items of pairs (int32), their gains (float64). */
 export function versionOf(agreement: RatingAgreement, said: Figures, content: Uint8Array): Version {
   const { items, release } = agreement.settings;
   const { version: number, kind, factors: width, top } = said;

@@ -16,7 +16,7 @@ export interface Columns {
   readonly width: number;
 }
 
-/** One after another, as numpy's bincount does. */
+/** Add one number after another, as numpy's bincount does. */
 export function total(values: readonly number[]): number {
   return values.reduce((all, value) => all + value, 0);
 }

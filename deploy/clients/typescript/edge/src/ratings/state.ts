@@ -9,16 +9,16 @@ import type { Figures } from "./rounds.js";
 /** The slot of a round. */
 export interface OwedSlot {
   readonly round: number;
-  /** When it may leave, or be sent again; and how often that was tried. */
+  /** When the next attempt may be made; `attempts`: how many were made. */
   readonly fromMs: number;
   readonly attempts: number;
-  /** Once it was made; null before. */
+  /** The bytes of the slot; null until it is made. */
   readonly body: Uint8Array | null;
-  /** The gateway's code of a fault that sending again does not mend; empty for none. */
+  /** The code of a problem that would come again if the slot was sent again; empty if there is none. */
   readonly fault: string;
 }
 
-/** Everything that a device keeps, but the content of its model. */
+/** Everything that a device keeps, without the content of its model. */
 export interface RatingState {
   readonly configuration: Uint8Array;
   readonly promise: PromiseFigures;
@@ -28,7 +28,7 @@ export interface RatingState {
   readonly ratings: Rated;
   readonly owed: OwedSlot | null;
   readonly seen: SeenModel;
-  /** Of the newest model; null before the first. */
+  /** The figures of the newest model; null before the first. */
   readonly newest: Figures | null;
   /** Whether the gateway said that the deployment has ended. */
   readonly ended: boolean;
@@ -36,12 +36,12 @@ export interface RatingState {
 
 const FORMAT = 1;
 
-/** As bytes for a store. */
+/** Pack a state into bytes for a store. */
 export function packRatings(revision: number, state: RatingState): Uint8Array {
   return packed(FORMAT, revision, { ...state, kind: "ratings" });
 }
 
-/** What `packRatings` gave. */
+/** Unpack a state of `packRatings`. */
 export function unpackRatings(content: Uint8Array): RatingState & { readonly revision: number } {
   const found = unpacked<RatingState & { revision: number; kind: string }>(FORMAT, content);
   const bytes = [found.key, found.configuration, found.owed?.body ?? new Uint8Array(0)];
@@ -57,19 +57,19 @@ export function unpackRatings(content: Uint8Array): RatingState & { readonly rev
   return found;
 }
 
-/** A mark's text: how many rounds were answered. */
+/** The text of a mark: how many rounds were answered. */
 export function packAnswered(answered: number): string {
   return JSON.stringify({ format: FORMAT, answered });
 }
 
-/** How many rounds a mark says were answered; none where there is no mark. */
+/** How many rounds were answered, according to a mark; 0 if there is no mark. */
 export function unpackAnswered(text: string | null): number {
   if (text === null) return 0;
   try {
     const found = JSON.parse(text) as { format?: unknown; answered?: unknown };
     if (found.format === FORMAT && isCount(found.answered)) return found.answered;
   } catch {
-    // Told below.
+    // The error is thrown below.
   }
   throw new BadState("mark: expected what this package wrote, got something else");
 }

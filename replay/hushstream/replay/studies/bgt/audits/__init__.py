@@ -1,1 +1,1 @@
-"""Audits of BGTplanner: attacks on its mechanism, on its journal's forks and on the work that it does."""
+"""Audits of BGTplanner: attacks on its mechanism, on forks of its journal, and on the time of its work."""

@@ -24,11 +24,11 @@ from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.price.guarantee import epoch_guarantee
 
 MOST_ITEMS = 4_096
-"""The most items of an attacked deployment: items that nobody rates take time for their noise and show nothing."""
+"""The most items of an attacked deployment; noise of items without ratings takes time and reveals nothing."""
 
 
 def audit_config(config: BgtConfig, runs: int, false_alarm: float) -> AuditReport:
-    """Attack what a configuration releases: all three rounds, with its slots, clips, shares, items and top items.
+    """Attack the releases of a configuration: all three rounds, with its slots, clips, shares, items and top items.
 
     Raises:
         HushstreamError: the configuration adds no noise.

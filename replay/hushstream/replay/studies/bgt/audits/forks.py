@@ -22,7 +22,7 @@ from hushstream.systems.bgt.slots import Slots, null_slots, packed_slots
 
 SLOTS = 4
 CELLS = 100
-"""How many cells of a round are compared; each is one run."""
+"""The number of cells of a round that are compared; each is one run."""
 
 
 def round_of(config: BgtConfig, rounds: tuple[Round, ...], number: int) -> Fork:
@@ -47,7 +47,7 @@ def round_of(config: BgtConfig, rounds: tuple[Round, ...], number: int) -> Fork:
 
 
 def _fill(slots: Slots, kind: Kind) -> None:
-    """Let the first slot rate two items, so that every kind of round has something to count."""
+    """Let the first slot rate two items, so that every kind of round has content to count."""
     slots.items[0, :2], slots.values[0, :2] = (0, 1), UNIT // 4
     if kind == "items":
         slots.weights[0] = UNIT // 16

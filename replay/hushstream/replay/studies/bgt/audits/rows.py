@@ -1,10 +1,10 @@
 """Attacks on the three slots: one hypothesis is a user, the other is null slots; the attacker sees all releases.
 
 `ABREAST` users have items of their own, so one deployment gives that many independent runs. A user rates so that each
-of their slots reaches its clip. After each slot they delete everything, rate again and answer once more, as a user who
-wants to be counted twice would. The attacker knows all of this, and the sums without noise. It uses the likelihood
-ratio of the Gaussian noise over all three releases. Agents draw no noise, so the slots of each hypothesis are made
-once; each run has its own collectors and noise.
+of their slots reaches its clip. After each slot they delete everything, rate again and answer once more, to be counted
+twice. The attacker knows all of this, and the sums without noise. It uses the likelihood ratio of the Gaussian noise
+over all three releases. Agents draw no noise, so the slots of each hypothesis are made once; each run has its own
+collectors and noise.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _PAIRS = (0.01, 0.98, 0.01)
 
 @dataclass(frozen=True, slots=True)
 class Rig:
-    """What is attacked; tests put in parts that each break one rule.
+    """The attacked deployment; tests replace parts by others that break one rule.
 
     Attributes:
         config: the deployment's configuration.
@@ -64,12 +64,12 @@ class Rig:
 
     @property
     def own(self) -> int:
-        """How many items each user rates: at most as many as a slot holds."""
+        """The number of items that each user rates, at most as many as a slot holds."""
         return own_items(self.config)
 
     @property
     def abreast(self) -> int:
-        """How many users take part in one deployment; each has items among the top items to themselves."""
+        """The number of users in one deployment; the top items are divided among them."""
         return self.config.top // self.own
 
 
@@ -86,9 +86,10 @@ def own_items(config: BgtConfig) -> int:
 
 
 def audited_rounds(config: BgtConfig) -> tuple[Round, ...]:
-    """The rounds, with models under which every slot reaches its clip: the first item of each user has a factor.
+    """The rounds, with models for which every slot reaches its clip; the first item of each user has a factor.
 
-    Every second item is rated as high as possible and predicted below the scale; the other items the other way round.
+    Every second item is rated as high as possible and predicted below the scale; the other items have the lowest rating
+    and a prediction above the scale.
     """
     biases = np.where(_high(np.arange(config.items)), -1.0, 1.0)
     factor = (np.arange(config.items) % own_items(config) == 0).astype(np.float64)[:, None]
@@ -107,7 +108,7 @@ def users_of(rig: Rig, key: Key) -> list[RatingAgent]:
 
 
 def _forgets(answered: int) -> None:
-    """Keep what was answered: no user starts again here."""
+    """Restore nothing: no user starts again here."""
 
 
 Answers = Sequence[Sequence[tuple[Slots, list[bytes]]]]
@@ -115,13 +116,13 @@ Answers = Sequence[Sequence[tuple[Slots, list[bytes]]]]
 
 
 def answers_of(rig: Rig, key: Key, present: bool) -> Answers:
-    """What the users send in all rounds; ``present`` says whether they rate before each answer, or never."""
+    """The slots of all users in all rounds; ``present`` says whether they rate before each answer, or never."""
     users = users_of(rig, key)
     return [[_answers(users, asked, rig, present) for _ in range(2)] for asked in audited_rounds(rig.config)]
 
 
 def transcript(rig: Rig, key: Key | None, sent: Answers) -> list[Float64]:
-    """What is released in each round, as flat arrays; without noise where ``key`` is None."""
+    """The releases of all rounds, as flat arrays; without noise where ``key`` is None."""
     config = rig.config if key is not None else replace(rig.config, release=replace(rig.config.release, noise="exact"))
     nonce, released = fresh_nonce(), []
     for asked, answers in zip(audited_rounds(rig.config), sent, strict=True):
@@ -150,12 +151,12 @@ def _answers(users: Sequence[RatingAgent], asked: Round, rig: Rig, present: bool
 
 @lru_cache(maxsize=4)
 def _moves(config: BgtConfig) -> tuple[Float64, ...]:
-    """How far each user of the product moves each cell of each round, in deviations of its noise, (users, cells)."""
+    """The change that each user makes in each cell of all rounds, in deviations of the noise, (users, cells)."""
     found = []
     product = Rig(config)
     for number, moved in enumerate(transcript(product, None, answers_of(product, fresh_key(), True))):
         rows = np.zeros((product.abreast, len(moved)))
-        # A cell that nobody rated has no owner and does not move.
+        # A cell without ratings has no owner and does not change.
         owners = np.minimum(_owners(audited_rounds(config)[number], config), product.abreast - 1)
         rows[owners, np.arange(len(moved))] = moved / deviations(config)[number]
         found.append(rows)
@@ -203,7 +204,7 @@ def stated_rho(config: BgtConfig) -> float:
 
 
 def slots_family(config: BgtConfig) -> Family:
-    """Two normal distributions, as far apart as all three releases together put a user and null."""
+    """Two normal distributions, at the distance between a user and null over all three releases."""
     apart = float(np.sqrt(np.mean(sum((rows**2).sum(axis=1) for rows in _moves(config)))))
     # Epsilon is stated for half of delta.
     return of_rho(
@@ -212,7 +213,7 @@ def slots_family(config: BgtConfig) -> Family:
 
 
 def audit_slots(rig: Rig) -> Run:
-    """A user against null slots; the attacker sees everything that is released."""
+    """Attack a user against null slots; the attacker sees all releases."""
     return lambda runs, false_alarm: attacked_slots(rig)(runs, false_alarm)
 
 
@@ -222,7 +223,10 @@ def attacked_slots(rig: Rig) -> Attacked:
 
 
 def audit_paper() -> Run:
-    """The paper's form: did the client rate an item? Real items are in every round; pseudo items are drawn anew."""
+    """Attack the paper's form, to see whether a client rated an item.
+
+    Real items are in every round; pseudo items are drawn anew.
+    """
     return partial(audit_attack, _ids_attack, row_guarantee().cost, None)
 
 

@@ -1,4 +1,4 @@
-"""Compares the collector's work on null slots with its work on slots that hold something, for each kind of slot."""
+"""Compares the time of the collector's work on null slots and on slots with content, for each kind of slot."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _batch(system: BgtSystem, kind: Kind, number: int, slots: int, holds: Holds)
 
 
 def _slots(config: BgtConfig, kind: Kind, count: int) -> Slots:
-    """Slots that each hold other items, with all their places used as far as the round has items."""
+    """Slots with different items, each filled as far as the round has items."""
     draw, slots = np.random.default_rng(1), null_slots(count, config)
     there = config.top if kind == "pairs" else config.items
     used = min(config.release.pairs, there)

@@ -1,4 +1,4 @@
-"""How fast the collector takes slots and ends a round, and how large a round is: rows for ``make bench``.
+"""Measures how fast the collector takes slots and ends a round, and the size of a round, for ``make bench``.
 
 Rates are per second of the thread's CPU time, medians over rounds. Slots come from the columns of many users. Every id
 is counted once, in batches and one by one.
@@ -48,7 +48,7 @@ class _Rounds:
         self._key = seeded_key(seed, "collector")
 
     def collector(self, asked: Round) -> Collector:
-        """A collector of a round that nobody has answered yet."""
+        """A collector of a round without answers."""
         return Collector(asked, self.config, self._key, bgt_address(self.config, bgt_digest(self.config), bytes(32), 0))
 
     def batched(self, place: int) -> tuple[float, float]:

@@ -1,8 +1,9 @@
-"""How fast the worker of BGTplanner's collector is on a stream with an embedded broker.
+"""Measures the worker of BGTplanner's collector on a stream with an embedded broker.
 
 A collector journals only when a round ends. So its rate is measured between two ends: that of a short second round, and
-that of a third one, which asks for slots of kind A again and gets all of them. Everything lies on the log before the
-worker starts, so the time of its start and of the producer is not included; the noise of the third round is.
+that of a third one, which requests slots of kind A again and gets all slots. All input is on the log before the worker
+starts. So the rate does not include the times of its start and of the producer; it includes the noise of the third
+round.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Experiments on BGTplanner: the paper's figures and tables, and the sound form beside them."""
+"""Experiments on BGTplanner: the paper's figures and tables, compared with the sound form."""

@@ -1,13 +1,13 @@
-"""The paper's form: federated matrix factorisation where each row of a client's update is noised, and its schedules.
+"""Plays the paper's form: federated matrix factorisation with noise on each row of a client's update.
 
 A client uploads the ids of its items in clear, with pseudo items among them. For each item it uploads a row: the
 gradient of the item's factors and bias, clipped to `CLIP` separately and noised at the round's full level. The server
 averages rows by item. In each round the test error is measured exactly and given to the planner. Half of the ratings
-are there at the start; the others come evenly.
+exist at the start; the others come evenly.
 
-This promises nothing finite, because ids and rewards leave in clear. If both were hidden, a row would cost the
+This has no finite guarantee, because ids and rewards leave in clear. If both were hidden, a row would cost the
 schedule's rho (3.19 of zCDP for epsilon 10 at delta e^-5, as the paper counts it), and a client would cost that times
-its number of rows. `row_guarantee` says so.
+its number of rows. `row_guarantee` states this.
 
 The noise is drawn at once for an item's sum over clients: sums of independent normal draws are normal, and a sum of n
 Laplace draws is the difference of two gamma draws of shape n.
@@ -38,7 +38,7 @@ SCHEDULES: tuple[Schedule, ...] = (
 Law = Literal["gaussian", "laplace"]
 
 ROUNDS, LEAST_ROUNDS = 100, 70
-"""T, and how few rounds remain if every round has the highest level."""
+"""T, and the number of rounds if every round has the highest level."""
 
 EPSILON = 10.0
 PAPER_DELTA = math.exp(-5)
@@ -106,7 +106,7 @@ def total_rho(epsilon: float = EPSILON, delta: float = PAPER_DELTA) -> float:
 
 
 def row_guarantee() -> Guarantee:
-    """What the paper's form guarantees: nothing."""
+    """The guarantee of the paper's form: none."""
     nothing = Cost(0, DELTA_ONE)
     return Guarantee(
         mechanism="rows of clients' updates, each clipped and noised by itself; ids and rewards in clear",
@@ -201,14 +201,14 @@ class _Run:
         self._learn_alone(users, items, error)
         uploads = np.bincount(items, minlength=len(self._bias)) + np.bincount(pseudo.ravel(), minlength=len(self._bias))
         sums = np.stack([np.bincount(items, column, len(self._bias)) for column in rows.T], axis=1)
-        # A pseudo item's row is pure noise: it hides which item is real, but counts in the average like a real one.
+        # A pseudo item's row is pure noise. It hides which item is real, but counts in the average like a real one.
         noised = sums + self._noise(share, clip, uploads)
         step = _STEP * noised / np.maximum(uploads, 1)[:, None]
         self._item += step[:, :-1]
         self._bias += step[:, -1]
 
     def _learn_alone(self, users: Int64, items: Int64, error: Float64) -> None:
-        """Move each client's own offset and factors one step along its mean gradient; they never leave it."""
+        """Move each client's offset and factors one step along its mean gradient; they never leave the client."""
         rated = np.maximum(np.bincount(users, minlength=len(self._own)), 1)
         own = np.bincount(users, error, len(self._own)) / rated
         columns = [np.bincount(users, error * self._item[items, place], len(rated)) for place in range(FACTORS)]
@@ -228,7 +228,7 @@ class _Run:
         return np.asarray(scale * (self._draw.gamma(times) - self._draw.gamma(times)))
 
     def _context(self, number: int, pseudo: Int64) -> Float64:
-        """The largest singular values of the matrix of who uploaded what, divided by the largest one."""
+        """The largest singular values of the matrix of uploads (client, item), divided by the largest one."""
         count = self._there(number)
         rows = np.concatenate((self._users[:count], np.repeat(np.arange(len(pseudo)), PSEUDO)))
         columns = np.concatenate((self._items[:count], pseudo.ravel()))

@@ -1,16 +1,16 @@
-"""The paper's planner: which level of budget each round has (Zhang et al. 2024, sections V-A to V-D).
+"""The paper's planner, which chooses a level of budget for each round (Zhang et al. 2024, sections V-A to V-D).
 
 *Predictor* (equations 4, 5): a Gaussian process over [level, context] with the kernel (1 - alpha)^(|t - t'| / 2)
-exp(-|z - z'|^2 / (2 s^2)); the paper prints the distance without its square, which is no kernel of that name.
+exp(-|z - z'|^2 / (2 s^2)); the paper prints the distance without its square, which is not the Gaussian kernel.
 
 *Constrainer* (equations 6 to 8): one dual variable, because all clients have the same budget. Mirror descent under
 negative entropy multiplies it by exp(-step x gradient); it is capped at Lambda. As printed, equation 11 adds the price
-of a level to its score. So spending is rewarded, and since every level costs at least an even share the dual falls to
-nothing. With ``mended``, both signs are turned round.
+of a level to its score. So spending is rewarded, and since every level costs at least an even share, the dual falls to
+0. With ``mended``, both signs are reversed.
 
 *Allocator* (equations 12, 13): inverse gap weighting, gamma = 2 sqrt(A T / ((U + 2) ln T)).
 
-Why it is no better than chance: gamma times the widest gap of scores, Lambda (highest level - lowest), is below 1 for
+It is no better than chance: gamma times the widest gap of scores, Lambda (highest level - lowest), is below 1 for
 the paper's datasets (MovieLens-100K: .68 x 30 x .043 = .88), so every level's probability stays within [.17, .32].
 """
 
@@ -28,7 +28,7 @@ Sign = Literal["printed", "mended"]
 
 LEVELS = 5
 EACH = 5
-"""T0, how many rounds each level gets at the start."""
+"""T0, the number of rounds that each level gets at the start."""
 
 LENGTH, FADING = 0.2, 0.001
 _NOISE = 1e-4
@@ -39,7 +39,7 @@ class Planner:
     """Chooses levels, and learns from rewards."""
 
     def __init__(self, levels: Sequence[float], rounds: int, clients: int, sign: Sign, seed: int) -> None:
-        """Before the first round.
+        """Make a planner before the first round.
 
         Args:
             levels: shares of the total that a round may cost, rising.
@@ -72,7 +72,7 @@ class Planner:
         return int(self._draw.choice(count, p=chances))
 
     def learn(self, level: int, context: Float64, reward: float) -> None:
-        """Take in the reward of a round."""
+        """Learn from the reward of a round."""
         self._inputs.append(self._input(level, context))
         self._rewards.append(reward)
         if self._radius > 0:

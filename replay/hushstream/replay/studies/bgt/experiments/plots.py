@@ -57,7 +57,7 @@ def draw_lost(rows: Sequence[Row], sheet: Sheet) -> None:
 
 
 def draw_poisoning(rows: Sequence[Row], sheet: Sheet) -> None:
-    """Draw how far an item moves against the number of malicious clients."""
+    """Draw the change of an item's bias against the number of malicious clients."""
     (axes,) = sheet.panels(height=320)
     line(axes, rows, "malicious", "moved", Pen(RED, "-", "o"), "an item's bias, median over items")
     axes.set(xlabel="Malicious clients", ylabel="Moved by, on a scale from 0 to 1")

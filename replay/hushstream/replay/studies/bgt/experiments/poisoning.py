@@ -1,8 +1,8 @@
-"""How far malicious clients can move an item if each of them sends the largest possible slot against it.
+"""Measures how far malicious clients can move an item if each of them sends the largest possible slot against it.
 
 A malicious slot has norm C like any other, so it adds at most C to the item's residual sum. It adds as little as
-possible to the item's count, since a count pulls the bias back to the middle. It is measured without noise, because no
-client decides about the noise.
+possible to the item's count, since a count pulls the bias back to the middle. It is measured without noise, because
+clients have no influence on the noise.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class PoisonTask:
 
 
 def poisoned(task: PoisonTask) -> tuple[Float64, Float64]:
-    """How far the biases of attacked items fall, and the items' weighed counts without the attack, (targets,) each."""
+    """The fall of the attacked items' biases, and the items' weighted counts without the attack, (targets,) each."""
     world = make_world(task.world, task.data_dir).without_features()
     slots = Task(task.world, "items", None, task.seed)
     config = configuration(slots, world)

@@ -1,13 +1,13 @@
-"""Whether the schedule of a budget matters: gradient rounds with user-level noise, at equal rho, under five schedules.
+"""Compares five schedules of a budget at equal rho, for gradient rounds with user-level noise.
 
 In a round each user sends the residuals of their ratings at the published biases, clipped as one vector. The server
 adds noise, and takes a step along the sum divided by the item's count. A part of rho, `COUNTS`, pays for noised counts
-beforehand. A planner's reward is the decrease of the users' own squared error. With ``charged`` the reward is noised
-too, and paid by the part `REWARDS` of each round's rho. With ``free`` it is exact, which no guarantee covers.
+beforehand. A planner's reward is the decrease of the users' squared error. With ``charged`` the reward is noised, too,
+and costs the part `REWARDS` of each round's rho. With ``free`` it is exact, which no guarantee covers.
 
-Why there is nothing to plan on static data: where clips do not bind, round t sees R_t = S - N b_t plus noise of
-variance C^2 / (2 rho_t). So each round gives an estimate R_t + N b_t of the same S. All of them together, weighted by
-precision, give one of variance C^2 / (2 sum rho_t), however the budget is split.
+On static data a schedule makes no difference. Where clips do not bind, round t sees R_t = S - N b_t plus noise of
+variance C^2 / (2 rho_t). So each round gives an estimate R_t + N b_t of the same S. Their mean, weighted by precision,
+has the variance C^2 / (2 sum rho_t), however the budget is split.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Task:
         schedule: see `SCHEDULES`.
         seed: seed of split, noise and choices.
         rounds: T.
-        epsilon: what all rounds together cost a user.
+        epsilon: epsilon of a user over all rounds.
         data_dir: see `hushstream.replay.datasets.store.locate`.
     """
 
@@ -108,7 +108,7 @@ def play_rounds(task: Task) -> float:
 
 
 _START = 0.05
-"""The users' mean squared error that is assumed before anything was measured."""
+"""The users' mean squared error that is assumed before the first measurement."""
 
 
 def _counts(items: Int64, each: Int64, count: int, rho: float, draw: np.random.Generator) -> Float64:
@@ -123,7 +123,7 @@ def _step(
 ) -> Float64:
     """The step of the biases: noised sums of clipped residuals divided by counts, shrunk where counts are small."""
     each = np.maximum(known.counts, 1)
-    # Scaled as counts are, so that a sum over a count is a mean; then clipped, which few are.
+    # Scaled as counts are, so that a sum divided by a count is a mean. Then clipped, which affects few users.
     values = rest / np.sqrt(each)[known.owners]
     norms = np.sqrt(known.sums(values**2))
     bound = clip * _CLIP
@@ -134,14 +134,14 @@ def _step(
 
 
 def _reward(rest: Float64, known: Ratings, rho: float, draw: np.random.Generator) -> float:
-    """Mean squared error with each user's cut to 1; noised where the reward is charged."""
+    """The mean of the users' squared errors, each clipped to 1; noised where the reward is charged."""
     each = np.minimum(1.0, known.sums(rest**2) / np.maximum(known.counts, 1))
     noise = draw.standard_normal() / math.sqrt(2 * rho) if rho else 0.0
     return float((each.sum() + noise) / known.users)
 
 
 def _share(task: Task, number: int, level: int, levels: Float64, draw: np.random.Generator) -> float:
-    """The share of the rho left after counts that a round costs."""
+    """The share of a round in the rho that is left after counts."""
     place = (number + 0.5) / task.rounds
     return {
         "even": lambda: 1 / task.rounds,
@@ -152,7 +152,7 @@ def _share(task: Task, number: int, level: int, levels: Float64, draw: np.random
 
 
 def _promised(task: Task) -> Row:
-    """What a schedule guarantees; one that learns from exact rewards guarantees nothing."""
+    """The guarantee of a schedule; none if it learns from exact rewards."""
     if task.schedule == "planner, free":
         return {"marks": f"{NOT_PRIVATE}; {REPRODUCIBLE}", "private_as_stated": False}
     return promised(SlotTask(task.world, "items", task.epsilon, 0, data_dir=task.data_dir))

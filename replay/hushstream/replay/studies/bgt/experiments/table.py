@@ -1,4 +1,4 @@
-"""The paper's table beside our results with its form, its true guarantee, and the sound form."""
+"""Plays the paper's table: its printed results, our results with its form, its true guarantee, and the sound form."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _sound_rows(
 
 
 def targets(rows: Sequence[Row]) -> list[BenchRow]:
-    """Which results of the paper's table are reproduced, and which are not."""
+    """The targets: which results of the paper's table are reproduced."""
     found = []
     for world in WORLDS:
         planner, random, even, shorter = (

@@ -1,4 +1,4 @@
-"""The value of three slots, compared with baselines without cost and without privacy, and with lost slots."""
+"""Measures three slots against baselines without data of others and without privacy, and with lost slots."""
 
 from __future__ import annotations
 

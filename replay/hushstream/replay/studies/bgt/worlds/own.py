@@ -1,4 +1,4 @@
-"""People's own ratings: CSV and Parquet files, read through a mapping file.
+"""Reads a user's own ratings: CSV and Parquet files with a mapping file.
 
     user: user_id            column of the user: any text
     item: movie_id           column of the item
@@ -9,9 +9,9 @@
     delimiter: ","           of a CSV file
     public: true             whether exact figures may be shown
 
-Which items exist is public, so it is named here and never taken from the rows; for data marked public it may be left
-out. If a pair of user and item is there twice, the last rating counts. An error names the row and the column, never the
-value.
+The list of items is public, so the mapping states it, and it is never taken from the rows; for data marked public it
+may be left out. If a pair of user and item occurs twice, the last rating counts. An error names the row and the column,
+never the value.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from hushstream.systems.bgt.configuration import LARGEST_ITEMS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RatingMapping:
-    """See the module's docstring."""
+    """The keys of a mapping file; see the module."""
 
     user: str
     item: str
@@ -61,7 +61,7 @@ def load_ratings(table: Table, mapping: RatingMapping | Mapping[str, Any] | str 
         mapping: a mapping, its keys and values, or the path of a mapping file.
 
     Raises:
-        LogError: file, mapping or a value is not as expected.
+        LogError: the file, the mapping or a value is invalid.
     """
     if isinstance(mapping, Mapping):
         mapping = parse_rating_mapping(mapping, "mapping")
@@ -89,10 +89,10 @@ def own_ratings(*, file: Table, mapping: str | Mapping[str, Any]) -> RatingWorld
 
     Args:
         file: the ratings, or a data frame of them.
-        mapping: what is public about the ratings, as a file or as its keys and values; see the module.
+        mapping: the mapping, as a file or as its keys and values; see the module.
 
     Raises:
-        LogError: file, mapping or a value is not as expected.
+        LogError: the file, the mapping or a value is invalid.
     """
     return load_ratings(file, mapping)
 
@@ -101,7 +101,7 @@ def load_rating_mapping(path: str | Path) -> RatingMapping:
     """Read a mapping file (YAML).
 
     Raises:
-        LogError: it cannot be read, has an unknown key, lacks a required one, or a value has the wrong form.
+        LogError: the file cannot be read, has an unknown key, lacks a required one, or a value has the wrong form.
     """
     return parse_rating_mapping(read_keys(path), str(path))
 

@@ -68,7 +68,7 @@ class RatingWorld:
         """Split at random: four fifths of the ratings to learn from, the others for the evaluation."""
         order = Draws(seed, "bgt-split").generator().permutation(len(self.users))
         later, earlier = np.split(order, [len(order) // _TEST_PART])
-        # Both stay in the order in which ratings came: if a pair was rated twice, the last rating counts.
+        # Both keep the order of the ratings, as the last rating counts if a pair was rated twice.
         return Split(self, np.sort(earlier), np.sort(later))
 
 

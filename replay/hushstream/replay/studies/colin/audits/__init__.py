@@ -1,1 +1,1 @@
-"""Audits of what collaborative bandits release."""
+"""Audits of the releases of collaborative bandits."""

@@ -28,7 +28,7 @@ from hushstream.systems.colin.release import epoch_guarantee, local_reward_of, p
 from hushstream.systems.colin.rows import Rows
 
 _ALONE = 3
-"""An audit of this many counters that stand alone takes as long as one of a group of digit trees."""
+"""An audit of this many single counters takes as long as one of a group of digit trees."""
 
 
 _WIDE = 50
@@ -36,10 +36,10 @@ _WIDE = 50
 
 
 def audit_config(config: CollaborativeConfig, runs: int, false_alarm: float) -> AuditReport:
-    """Attack what a configuration releases.
+    """Attack the releases of a configuration.
 
     Raises:
-        HushstreamError: its release adds no noise, or the asked number of runs takes too long.
+        HushstreamError: its release adds no noise, or this number of runs takes too long.
     """
     release, bounds = config.release, config.features
     if release.mechanism == "exact":
@@ -99,7 +99,7 @@ def _noise_of_counters(system: CollaborativeSystem, plan: Plan, price: Cost) -> 
 
 
 def _noise_of_rewards(system: CollaborativeSystem, price: Cost) -> Noise | None:
-    """The noise on rewards of 0; None where a noised reward is one of two values, which has no size of noise."""
+    """The noise on rewards of 0; None where a noised reward has one of two values, so that its noise has no size."""
     law = local_reward_of(system.config.release)
     if law.law != "laplace":
         return None

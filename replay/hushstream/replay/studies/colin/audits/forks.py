@@ -49,7 +49,7 @@ def _at_learners(
 def first_rewards(role: str, played: Played, releases: tuple[ContinualConfig, ...]) -> Fork:
     """The fork of the first reward of every user, through counters of some configurations; each user is one run.
 
-    In the branch with other contents every user's reward is 1; users do not disturb one another, as each has a counter.
+    In the branch with other contents every user's reward is 1. Users do not affect one another, as each has a counter.
     """
     # The counter draws for two epochs: the second one begins after a suspected rollback.
     whole = [replace(one, rows=USERS_ABREAST, epochs=2) for one in releases]

@@ -38,14 +38,14 @@ from hushstream.systems.colin.relation import Relation
 EPSILON = 2.0
 FEATURES, EVENTS, ABREAST = 2, 4, 25
 RELATION = Relation("colin", np.array([[2.0, 1.0], [1.0, 2.0]]) / 3)
-"""Two users; each is tied to themselves twice as strongly as to the other."""
+"""The relation of two users; each user's own weight is twice that of the other user."""
 
 EXPOSURE = Exposure.of(RELATION, FEATURES, EVENTS, FEATURES**0.5, 1.0)
 CLAIM = Cost(epsilon_micro(EPSILON))
 """The epsilon that the paper states."""
 
 SURE = 2.5
-"""The attacker says yes where the likelihood ratio is above e to this; a larger value can prove a larger epsilon."""
+"""The attacker says yes if the log likelihood ratio is above this; a larger value can prove a larger epsilon."""
 
 
 def audit_paper_tree() -> Run:
@@ -55,7 +55,7 @@ def audit_paper_tree() -> Run:
 
 
 def levels() -> int:
-    """How many nodes hold the first reward."""
+    """The number of nodes that hold the first reward."""
     return levels_of(find_calibration(PAPER), EVENTS)
 
 

@@ -39,13 +39,13 @@ SCORES: Mapping[NoiseLaw, Callable[[Reading, NDArray[np.int64], int], NDArray[np
     "k-norm": Reading.length_score,
     "gaussian": Reading.linear_score,
 }
-"""How an attacker weighs what they read, by the distribution of the noise."""
+"""The attacker's score, by the distribution of the noise."""
 
 
 def collaborative(
     release: ContinualConfig, features: FeatureConfig, most: int = USERS, partitions: PartitionConfig | None = None
 ) -> CollaborativeSystem:
-    """A deployment of users without ties: the noise does not depend on the relation.
+    """A deployment of unrelated users, as the noise does not depend on the relation.
 
     It has ``most`` users, or as many as a model of these features has space for.
     """
@@ -97,7 +97,7 @@ def audit_counter_release(system: CollaborativeSystem, most: int) -> Attacked:
 
 
 def runs_abreast(system: CollaborativeSystem) -> int:
-    """How many independent runs one release of `audit_counter_release` gives."""
+    """The number of independent runs in one release of `audit_counter_release`."""
     release, bounds = system.config.release, system.features
     moved, _ = farthest_features(bounds, release.noise)
     # All entries of a K-norm vector share their noise.
@@ -106,7 +106,7 @@ def runs_abreast(system: CollaborativeSystem) -> int:
 
 
 def farthest_features(bounds: FeatureConfig, law: NoiseLaw) -> tuple[int, float]:
-    """The features that move sums the most in the norm of the noise: how many equal entries, and each entry's value.
+    """The features that change sums the most in the norm of the noise: the number of equal entries, and their value.
 
     In L2 it is one entry of the largest allowed value. In L1 it is the smallest number of equal entries whose L2 length
     is allowed.
@@ -136,7 +136,7 @@ def _first_rewards(users: int, groups: int, moved: int, dimension: int, entry: f
 
 
 def audit_noisy_reward(system: CollaborativeSystem) -> Attacked:
-    """Attack rewards that are noised once each: a reward of 1 or 0, of features that have one entry."""
+    """Attack rewards that are noised once each: a reward of 1 or 0, with features that have one entry."""
     release, bounds = system.config.release, system.features
     key, law = fresh_key(), local_reward_of(release)
     _, entry = farthest_features(bounds, "gaussian")

@@ -66,7 +66,7 @@ def leaf_family(solved: Unmixed, levels: int) -> Family:
 def redrawn_sums(release: ContinualConfig) -> Run:
     """Attack a counter that is resumed with a log from which a released reward is missing.
 
-    The counter must draw new noise for everything and charge for it. If it used the noise of the epoch before, the
+    The counter must draw new noise for everything and charge for it. If it used the noise of the last epoch again, the
     difference of the two releases would be the reward.
     """
     system = collaborative(replace(release, rows=USERS, epochs=2), FEATURES, USERS)

@@ -1,4 +1,4 @@
-"""The noise at every place where the roles of collaborative bandits release something."""
+"""Audits of the noise at every place of the releases of collaborative bandits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audits of what the roles of collaborative bandits publish: the noise of each place, and neighbouring inputs."""
+"""The audits of the roles of collaborative bandits: the noise of each place, and neighbouring inputs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hushstream.replay.studies.colin.audits.forks import fork_rows
 from hushstream.systems.colin.configuration import ContinualConfig, Mechanism, NoiseAt, NoiseLaw
 
 EPSILON = 8.0
-"""Epsilon of one reward: large, so that few runs find an error."""
+"""Epsilon of one reward; large, so that few runs detect an error."""
 
 FEW_USERS = 8
-"""Users of slow audits: counters that stand alone take long to open."""
+"""Users of slow audits, as single counters take long to open."""
 
 TARGETS = 7
-"""How many steps the attacked step is drawn from."""
+"""The number of steps from which the attacked step is drawn."""
 TARGET_EPSILON = 4.0
 
 
@@ -118,7 +118,7 @@ COUNTERS: tuple[tuple[NoiseLaw, tuple[Mechanism, ...]], ...] = (
     ("k-norm", ("negative-digit", "binary", "honaker")),
     ("gaussian", ("negative-digit", "binary", "honaker", "blt")),
 )
-"""That a configuration may name."""
+"""The mechanisms that a configuration may name."""
 
 EVERY_COUNTER = tuple(
     _release(mechanism=mechanism, noise=noise) for noise, mechanisms in COUNTERS for mechanism in mechanisms

@@ -16,11 +16,11 @@ from hushstream.replay.studies.colin.audits.work import works
 from hushstream.systems.colin.configuration import ContinualConfig, FeatureConfig, Mechanism, NoiseAt, NoiseLaw
 
 FEATURES = 4
-"""How many entries a reward's features have, all equal: this moves L1 sums the most."""
+"""The number of entries of a reward's features, all equal, which changes sums the most in L1."""
 
 
 COLLABORATIVE_EPSILON = 8.0
-"""With an epsilon this large few runs detect half the noise, also for Gaussian noise."""
+"""An epsilon so large that few runs detect noise of half the size, also Gaussian noise."""
 
 
 COUNTERS: Mapping[NoiseLaw, Mapping[Mechanism, int]] = {
@@ -32,7 +32,7 @@ COUNTERS: Mapping[NoiseLaw, Mapping[Mechanism, int]] = {
 
 
 K_NORM_RUNS = 600
-"""Runs for K-norm: its vectors are slow to draw, and this is the smallest number that detects half the noise."""
+"""Runs for K-norm noise, which is slow to draw; the smallest number that detects noise of half the size."""
 
 
 def rows() -> tuple[Recipe, ...]:

@@ -1,4 +1,4 @@
-"""Compares the counter's work on rewards of 0 with its work on rewards of 1, for every counter and noise."""
+"""Compares the time of the counter's work on rewards of 0 and of 1, for every counter and noise."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hushstream.systems.colin.deployment import CollaborativeSystem
 
 _FEATURES = 5
 _A_RECORD = 32
-"""How many rewards one record has."""
+"""The number of rewards in one record."""
 
 _USERS = 16
 

@@ -1,8 +1,8 @@
-"""How fast collaborative bandits choose and learn, one event at a time: rows for ``make bench``.
+"""Measures how fast collaborative bandits choose and learn, one event at a time, for ``make bench``.
 
 The textbook form and a dense Sherman-Morrison form are measured for comparison, with few events because they are slow.
-Rates are per second of the thread's CPU time, medians over rounds; ratios are taken within a round. All work is in
-this thread: BLAS may use only one.
+Rates are per second of the thread's CPU time, medians over rounds; ratios are taken within a round. BLAS may use only
+this thread.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ DIMENSION = 25
 ARMS = 25
 ALPHA = 0.1
 BOUNDS = {10: 30_000, 50: 12_000, 100: 5_000}
-"""Events per second to reach, by number of users."""
+"""The target in events per second, by number of users."""
 
 _EVENTS = {10: 6_400, 50: 2_560, 100: 1_280}
 _DENSE_EVENTS = {10: 400, 50: 30, 100: 6}
 _TEXTBOOK_EVENTS = {10: 10, 50: 1, 100: 1}
-"""Few events: one event of 100 users solves systems of 2,500 equations, twice."""
+"""Few events, as one event of 100 users solves two systems of 2,500 equations."""
 
 
 class _DenseInverse:

@@ -39,7 +39,7 @@ LASTFM = "colin-lastfm"
 LASTFM_TITLE = "Cumulative reward on Last.fm, epsilon 2"
 
 SHOWN = (PAPER, "laplace-l1", "user-laplace", "local-reward")
-"""The calibrations in the figures: the paper's, its tree made sound, and the better ones with pure epsilon."""
+"""The calibrations in the figures: the paper's, a sound one of its tree, and better ones with pure epsilon."""
 
 EPSILON = 2.0
 LASTFM_TIE_WEIGHT = 0.1
@@ -49,7 +49,7 @@ _SOURCE = "Wang et al. 2020 (Global and Local Differential Privacy for Collabora
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A figure: the runs of one or more worlds, and which of their values are shown.
+    """A figure: the runs of one or more worlds, and the values that it shows.
 
     Attributes:
         name: name of the experiment.
@@ -177,7 +177,7 @@ def _lines(plot: Plot, world: Callable[[int], WorldSetting]) -> Iterator[tuple[R
 
 
 def _adapted(task: Task) -> Task:
-    """Last.fm's graph counts friendships: its ties have a weight of their own."""
+    """Set the weight of ties for Last.fm, whose graph counts friendships."""
     if task.world.name != "lastfm" or task.policy != "goblin":
         return task
     return replace(task, tuning=replace(task.tuning, tie_weight=LASTFM_TIE_WEIGHT))
@@ -195,7 +195,7 @@ def _rows(plot: Plot, front: Row, tasks: Sequence[Task], played: Mapping[Task, P
 
 
 def _targets(plot: Plot, rows: Sequence[Row]) -> list[BenchRow]:
-    """The last values: how the pure calibrations here stand against the paper's tree made sound."""
+    """Targets on the last values: the pure calibrations here against the paper's tree with a sound calibration."""
     column = next(iter(plot.columns))
     last = rows[-1]["events"]
     found = []

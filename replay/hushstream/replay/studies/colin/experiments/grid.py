@@ -1,4 +1,4 @@
-"""Many runs of collaborative bandits, seed by seed in as many processes as there are processors."""
+"""Plays many runs of collaborative bandits, seed by seed, in as many processes as there are processors."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def play_tasks(
 
     Args:
         tasks: in any order; equal ones (after `canonical`) are played once.
-        progress: told (runs done, in all, what).
-        processes: how many at most; None for one a processor. The results do not depend on it.
+        progress: called with (runs done, runs in all, what).
+        processes: the largest number of processes; None for one per processor. The results do not depend on it.
     """
     wanted = list(dict.fromkeys(canonical(task) for task in tasks))
     by_world: dict[WorldSetting, list[Task]] = defaultdict(list)
@@ -72,7 +72,7 @@ def play_tasks(
         for bundle in bundles:
             take(bundle, _play_bundle(bundle))
         return done
-    # Fresh interpreters: a forked one would share locks with threads of this process.
+    # New interpreters, as a forked process would inherit locks that threads of this process hold.
     with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
         for bundle, results in zip(bundles, pool.map(_play_bundle, bundles), strict=True):
             take(bundle, results)
@@ -80,12 +80,12 @@ def play_tasks(
 
 
 def _ordered(tasks: Sequence[Task]) -> list[Task]:
-    """Runs that share noise next to each other, so that it is drawn once."""
+    """Order runs so that those with the same noise are neighbours, and it is drawn once."""
     return sorted(tasks, key=lambda task: (task.calibration, task.noise_at, task.policy, task.epsilon))
 
 
 def _play_bundle(tasks: Sequence[Task]) -> list[Played]:
-    # The learner's bits follow from its calls on one thread of the linear algebra.
+    # With one thread of linear algebra, the learner's results are the same to the bit in each run.
     with threadpool_limits(limits=1):
         results = [play(task) for task in tasks]
     forget_noise()
@@ -105,7 +105,7 @@ def collect(played: Mapping[Task, Played], tasks: Sequence[Task], figure: Callab
 
 
 def trust_words(calibration: Calibration, algorithm: str) -> str:
-    """Who is trusted in a row."""
+    """The words for the trust model of a row."""
     if calibration.paired:
         return "nobody"
     return "server" if DP_ALGORITHMS[algorithm][1] == "server" else "nobody"

@@ -1,8 +1,8 @@
-"""How rewards are protected in the collaborative experiments: the paper's calibration, sound ones, better ones.
+"""The calibrations that protect rewards in the collaborative experiments: the paper's, sound ones, and better ones.
 
 The paper (Wang et al. 2020, Algorithms 1 and 2) noises the *projected* sums b = sum x~ r, dN numbers, by a binary
-tree: one over all events under a trusted server, or one a user at the edge. `paper` is that as printed: Laplace
-noise of scale Delta_2 ln T / epsilon on each node. This overlooks that a reward moves h nodes with h > ln T, and that
+tree: one over all events under a trusted server, or one a user at the edge. `paper` is that as printed: Laplace noise
+of scale Delta_2 ln T / epsilon on each node. This is wrong for two reasons: a reward changes h nodes with h > ln T, and
 the price of independent Laplace noise is an L1 distance. The true epsilon is
 
     h max_u ||w_u||_1 max_x ||x||_1 / (Delta_2 ln T / epsilon)
@@ -11,9 +11,10 @@ and no smaller one holds for the user who comes first: the far tail of the noise
 reward attains the ratio. Three sound calibrations of the same tree follow: Laplace on the L1 sensitivity, K-norm on the
 L2 sensitivity, discrete Gaussian.
 
-The better ones noise the *raw* sums of each user, d numbers, which a reward moves by ||x|| whatever the relation
-matrix is, with a counter of T/N leaves for each user; projection is post-processing. A user's own counter needs no
-trusted server, so each of these is the DP and the LDP version at the same time. `local-reward` noises each reward once.
+The better ones add noise to the *raw* sums of each user, d numbers, with a counter of T/N leaves for each user. A
+reward changes these sums by ||x|| whatever the relation matrix is, and projection is post-processing. A user's own
+counter needs no trusted server, so each of these is the DP and the LDP version at the same time. `local-reward` noises
+each reward once.
 
 The distances used are the largest ||x||_1 and ||x||_2 of the pool's features, which are public.
 """
@@ -107,7 +108,7 @@ BETTER = ("user-laplace", "user-k-norm", "user-gaussian", "user-blt", "local-rew
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """The public facts that size a calibration: how far a reward moves sums, and how often there is one.
+    """The public facts that decide a calibration: how far a reward changes sums, and how many rewards there are.
 
     Attributes:
         users: N.
@@ -145,11 +146,11 @@ class Exposure:
         return self.events // self.users
 
     def horizon(self, sums: Sums, noise_at: NoiseAt) -> int:
-        """How many leaves one counter has."""
+        """The number of leaves of one counter."""
         return self.events if sums == "projected" and noise_at == "server" else self.events_of_user
 
     def sensitivities(self, sums: Sums, law: Law, noise_at: NoiseAt) -> tuple[float, ...]:
-        """How far one reward moves the leaf of each user's counter, in the noise's norm; one value if it is shared."""
+        """The change by one reward in the leaf of each user's counter, in the noise's norm; one value if shared."""
         longest = self.longest_l1 if law == "laplace" else self.longest_l2
         if sums == "raw":
             return (longest,) * self.users
@@ -171,7 +172,7 @@ def find_calibration(key: str) -> Calibration:
 
 
 def plan_for(calibration: Calibration, budget: Budget, horizon: int, dimension: int, sensitivity: int) -> Plan:
-    """The plan of one leaf's counter, before any leaf."""
+    """The plan of a counter, before any leaf."""
     if calibration.counter == "negative-digit":
         return best_tree(budget, horizon, dimension, sensitivity)
     kind = BinaryTree if calibration.counter == "binary" else BufferedToeplitz
@@ -179,7 +180,7 @@ def plan_for(calibration: Calibration, budget: Budget, horizon: int, dimension: 
 
 
 def levels_of(calibration: Calibration, horizon: int) -> int:
-    """How many nodes hold one leaf."""
+    """The number of nodes that hold one leaf."""
     return plan_for(calibration, PureEpsilon(1), horizon, 1, 1).levels
 
 
@@ -221,7 +222,7 @@ def reward_law(epsilon: float) -> LocalReward:
 
 @lru_cache(maxsize=512)
 def guarantee_of(calibration: Calibration, exposure: Exposure, noise_at: NoiseAt, epsilon: float) -> Guarantee:
-    """What a run guarantees for one reward; its lifetime is all T/N rewards of one user.
+    """The guarantee of a run for one reward; its lifetime is all T/N rewards of one user.
 
     The figures come from seeded keys, so the guarantee is marked as reproducible.
 

@@ -1,10 +1,10 @@
-"""The noise of every calibration over a run, from the product's keyed counters, as added to raw sums.
+"""Draws the noise of every calibration over a run with the product's keyed counters, in the form for raw sums.
 
 A counter's release is the exact sum plus noise whose distribution does not depend on the leaves, so the noise of all
 releases is what the counter releases for leaves of zeros. It is drawn once a seed, for sensitivity 1 and epsilon 1 (or
 rho 1/2), and scaled to each epsilon and sensitivity: the lattice is 2^-20 of sensitivity over epsilon, so in lattice
 units the counter stays the same. All rows of a seed therefore share their noise up to its scale, as they share the
-world, so comparisons are paired. A deployment never uses noise twice; these keys are seeded and protect nobody.
+world, so comparisons are paired. A deployment never uses noise twice; these keys are seeded and protect no one.
 
 Noise on projected sums b enters a score as w_u' (x) I A^-1 b. With C = M' A^-1 M (`learners.collaborative`) that is
 C times raw noise E with M E = P b, P the projection on the span of M: E = pinv(W') applied to the users' blocks.
@@ -54,7 +54,7 @@ _NONCE = bytes(32)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RawNoise:
-    """The noise that the releases after each event add to the exact raw sums.
+    """The noise in the raw sums that are released after each event.
 
     Attributes:
         added: (T, N, d) float64; row t holds after t + 1 events.
@@ -96,7 +96,7 @@ def raw_noise(
 
 
 def noised_rewards(rewards: Float64, epsilon: float, seed: int) -> Float64:
-    """Every reward noised once, by `local-reward`: float64 of the same shape, unbiased, possibly outside [0, 1].
+    """Add noise to every reward once, by `local-reward`: float64 of the same shape, unbiased, possibly outside [0, 1].
 
     Args:
         rewards: in [0, 1], any shape; put on the grid of `REWARD_LEVELS` steps toward zero first.

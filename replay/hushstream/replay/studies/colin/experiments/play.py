@@ -1,4 +1,4 @@
-"""One run of a collaborative bandit in a world whose users are served in turn, under one calibration.
+"""Plays one run of a collaborative bandit under one calibration; the users of the world are served in turn.
 
 In every event the next user is shown arms. The learner picks the arm with the highest bound phi_u . x + alpha
 sqrt(x' C_uu x), computed from earlier releases. The public features enter A, the reward enters the counter, and the
@@ -245,7 +245,7 @@ def _loop(
     noise: Float64 | None,
     marks: NDArray[np.int64],
 ) -> Played:
-    """Play all events; ``rewards`` enter the sums, ``noise`` (T, N, d) is added to what is released."""
+    """Play all events; ``rewards`` enter the sums, and ``noise`` (T, N, d) is added to the releases."""
     users, dimension = relation.users, stage.features.shape[2]
     state = CollaborativeState(relation, dimension, ridge, norm=1.0)
     sums = np.zeros((users, dimension))

@@ -63,7 +63,7 @@ _OF_A_PERSON = "user-"
 
 
 def draw_table1(rows: Sequence[Row], sheet: Sheet) -> None:
-    """Regret against epsilon: a panel for each algorithm and what is protected, a line for each calibration."""
+    """Draw regret against epsilon: a panel for each algorithm and protected unit, a line for each calibration."""
     rows = [row for row in rows if row["part"] == MAIN]
     places = sorted({row["epsilon_asked"] for row in rows if "epsilon_asked" in row})
     panels = [(algorithm, person) for algorithm in _PLAIN_OF for person in (False, True)]
@@ -92,12 +92,12 @@ def _levels(axes: Axes, rows: Sequence[Row], algorithm: str) -> None:
 
 
 def draw_regret(rows: Sequence[Row], sheet: Sheet) -> None:
-    """Figure 1(a)."""
+    """Draw Figure 1(a)."""
     _draw_over_time(rows, sheet, "regret", "Cumulative regret")
 
 
 def draw_error(rows: Sequence[Row], sheet: Sheet) -> None:
-    """Figure 1(b), on a logarithmic scale as in the paper."""
+    """Draw Figure 1(b), on a logarithmic scale as in the paper."""
     drawn = [row for row in rows if row["algorithm"] != "random"]
     panels = _draw_over_time(drawn, sheet, "error", "L2 error of a user's parameters")
     errors = [row["error"] for row in drawn]
@@ -112,7 +112,7 @@ def draw_reward(rows: Sequence[Row], sheet: Sheet) -> None:
 
 
 def draw_users(rows: Sequence[Row], sheet: Sheet) -> None:
-    """Figure 1(c)."""
+    """Draw Figure 1(c)."""
     for axes in _draw_panels(rows, sheet, "users", "regret", "Cumulative regret", every=1):
         axes.set_xlabel("Users N")
         ticks(axes, sorted({row["users"] for row in rows}))
@@ -145,7 +145,7 @@ def _draw_panels(rows: Sequence[Row], sheet: Sheet, across: str, value: str, lab
 
 
 def calibration_label(rows: Sequence[Row]) -> str:
-    """A calibration's name with the warning that must stand beside it."""
+    """A calibration's name with its warning."""
     first = rows[0]
     if first["private_as_stated"]:
         return str(first["calibration"])

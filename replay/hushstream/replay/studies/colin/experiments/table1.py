@@ -1,4 +1,4 @@
-"""Table 1 of Wang et al. 2020 with the true epsilon of every calibration, and mechanisms that need less noise."""
+"""Plays Table 1 of Wang et al. 2020 with the true epsilon of every calibration, and mechanisms that need less noise."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ SOURCE = "Wang et al. 2020 (Global and Local Differential Privacy for Collaborat
 
 EPSILONS = (0.5, 1.0, 2.0, 5.0, 10.0)
 MAIN = "table"
-"""The part that has the layout of the paper's table and is compared with targets."""
+"""The part of the grid that has the layout of the paper's table and is compared with targets."""
 
 ALPHA = 0.1
 TIE_WEIGHT = {NONPRIVATE: 1.0, "local-reward": 1.0, PAPER: 20.0}
@@ -221,7 +221,7 @@ def worst_guarantee(tasks: Sequence[Task]) -> Guarantee:
 
 
 def targets(rows: Sequence[Row]) -> list[BenchRow]:
-    """The orderings that the paper's calibration must give, and that the best one here beats the paper's made sound."""
+    """The targets: orderings of the paper's results, and the best calibration here against the paper's sound tree."""
     table = {(r["calibration"], r["algorithm"], r.get("epsilon_asked")): r["regret"] for r in rows if r["part"] == MAIN}
     epsilons = sorted({key[2] for key in table if key[2] is not None})
 

@@ -24,7 +24,7 @@ from hushstream.replay.studies.colin.worlds.related import columns_to_one, pick_
 from hushstream.replay.worlds.draws import Draws, IntArray
 from hushstream.replay.worlds.world import WorldError, check_request, require_number
 
-# The seed of the fit does not follow the world's: every world has the same clusters and features, and shows others.
+# A fixed seed for the fit: worlds of all seeds have the same clusters and features, and differ in the artists shown.
 _FIT_SEED = 0
 
 

@@ -1,4 +1,4 @@
-"""HetRec 2011 Last.fm as arrays: who listened to which artist, who is whose friend, which artist has which tags.
+"""Reads HetRec 2011 Last.fm as arrays: listened artists of each person, friendships, and tags of artists.
 
 In the publisher's archive the tag assignments are one file, ``user_taggedartists.dat`` with 186,479 rows; no checksum
 of it is known here. A public copy has two parts with known checksums (one row was lost between them). Either form is
@@ -43,7 +43,7 @@ class Listening:
         tags: how many tags are used.
         listened: (pairs, 2) int64: person, artist; each pair once.
         friends: (edges, 2) int64: person, person; each friendship in both directions.
-        assigned: (assignments, 2) int64: artist, tag; one row each time somebody gave the tag.
+        assigned: (assignments, 2) int64: artist, tag; one row each time a person assigned the tag.
     """
 
     people: int

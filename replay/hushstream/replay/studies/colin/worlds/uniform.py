@@ -141,7 +141,7 @@ def colin(
         noise_std: sigma of the reward's noise before clipping; not stated in the paper.
         edge_quantile: the share of the pairs of users that is deleted, the least similar first; the paper has a
             threshold but does not state it. 0 keeps all pairs with a positive inner product.
-        seed: seed of everything that is drawn.
+        seed: seed of all random numbers.
 
     Raises:
         WorldError: an option has an unknown value or lies out of range.
@@ -208,7 +208,7 @@ def _rows(variant: Variant, purpose: str, count: int, dimension: int, seed: int)
     """Draw unscaled rows, (count, dimension); none is all zeros."""
     generator = Draws(seed, purpose).generator()
     if variant == "uniform":
-        # From (0, 1]: a row of zeros would have no direction.
+        # Drawn from (0, 1], as a row of zeros would have no direction.
         return 1.0 - generator.random((count, dimension))
     if variant == "masked":
         masks = _masks(generator, dimension)

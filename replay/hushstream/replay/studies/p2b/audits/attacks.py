@@ -1,4 +1,4 @@
-"""Attacks on the protocol around the noise; each one succeeds if one rule of the protocol is missing.
+"""Attacks on the protocol around the noise; each attack succeeds if a certain rule of the protocol is missing.
 
 As in `hushstream.replay.studies.p2b.audits.releases`, a run is one cell wherever cells do not affect one another.
 """
@@ -55,8 +55,8 @@ _WORD = 1 << 64
 def shifted_window() -> Run:
     """Attack windows that close by count: a missing slot would shift every later slot by one place.
 
-    Every window has slots of one cell. If the sums of one window are one too small and those of the next window's cell
-    one too large, they vote for a shift.
+    Every window has slots of one cell. The attacker decides for a shift if one window's sums are too small by one, and
+    those of the next window's cell too large by one.
     """
     system = p2b(ReleaseConfig(sums="fresh", window_slots=WINDOW_SLOTS))
     key = fresh_key()
@@ -77,7 +77,7 @@ def shifted_window() -> Run:
 
 
 def redrawn_noise() -> Run:
-    """Attack a window that is released again and again, as after crashes: new draws would average out."""
+    """Attack a window that is released repeatedly, as after crashes: the mean of new draws would reveal the content."""
     system, key = p2b(ReleaseConfig(sums="fresh")), fresh_key()
 
     def scores(present: bool) -> NDArray[np.float64]:
@@ -89,7 +89,10 @@ def redrawn_noise() -> Run:
 
 
 def two_epsilons() -> Run:
-    """Attack one cell released at two epsilons under one key and nonce: two noises from one stream reveal the cell."""
+    """Attack one cell that is released at two epsilons under one key and nonce.
+
+    Two draws of noise from one random stream would reveal the cell.
+    """
     systems = [p2b(ReleaseConfig(sums="fresh", epsilon=epsilon)) for epsilon in EPSILONS]
     key, law = fresh_key(), _coupled(*EPSILONS)
     first, second = (system.guarantee().cost for system in systems)
@@ -106,10 +109,10 @@ def two_epsilons() -> Run:
 
 
 def forked_journal() -> Run:
-    """Attack one journal with two branches that release one window over different contents: common noise would cancel.
+    """Attack a journal with two branches that release one window with different contents; equal noise would cancel.
 
     Each branch has its own shuffler. The other branch holds a report that the first does not; the unit is in one of
-    them. Both releases together are priced as two releases.
+    them. The price of both together is that of two releases.
     """
     release = ReleaseConfig(sums="fresh", epsilon=EPSILONS[0], window_slots=CELLS + 1)
     system, key = p2b(release), fresh_key()
@@ -147,7 +150,7 @@ def _thresholds(tables: LaplaceTables) -> list[int]:
 
 
 def _shared(first: list[int], second: list[int]) -> list[tuple[int, int, float]]:
-    """How many of each row's thresholds a uniform word has passed, with the probability of each pair."""
+    """The number of thresholds in each row that are below a uniform word, with the probability of each pair."""
     edges = sorted({0, *first, *second})
     return [
         (sum(t <= edge for t in first), sum(t <= edge for t in second), (after - edge) / _WORD)
@@ -156,7 +159,7 @@ def _shared(first: list[int], second: list[int]) -> list[tuple[int, int, float]]
 
 
 def injected_reports() -> Run:
-    """Attack sampled tuples: an adversary adds all but one of the reports that a crowd needs; is it released?"""
+    """Attack sampled tuples: an adversary adds all but one of the reports that a crowd needs, and sees its release."""
     system, key = p2b(ReleaseConfig(mode="tuples", sampling=SAMPLING, threshold=THRESHOLD)), fresh_key()
 
     def scores(present: bool) -> NDArray[np.float64]:
@@ -167,7 +170,7 @@ def injected_reports() -> Run:
 
 @dataclass(slots=True)
 class _Journal:
-    """One journal partition in memory that anybody may append to."""
+    """One journal partition in memory to which every worker may append."""
 
     records: list[bytes]
 
@@ -205,7 +208,10 @@ def two_owners() -> Run:
 async def _race(
     system: P2BSystem, key: Key, genesis: bytes, windows: Sequence[Sequence[Report | None]]
 ) -> list[NDArray[np.int64]]:
-    """What owners publish that all stand at the same place of one journal: append, confirm, and only then release."""
+    """The outputs of several owners that continue one journal at the same offset.
+
+    An owner appends its journal record, gets the acknowledgement, and only then releases.
+    """
     journal = _Journal([genesis])
     under_way = []
     for contents in windows:
@@ -244,7 +250,7 @@ def _reports(system: P2BSystem, contents: Sequence[Report | None]) -> InputSlice
 
 
 def differenced_metrics() -> Run:
-    """Attack the public endpoint by reading it before and after: did a user click?"""
+    """Attack the public endpoint: read it before and after, to see whether a user clicked."""
     system, key = p2b(ReleaseConfig(sums="fresh")), fresh_key()
     without = _public_change(system, key, clicked=False)
 
@@ -255,7 +261,7 @@ def differenced_metrics() -> Run:
 
 
 def _public_change(system: P2BSystem, key: Key, clicked: bool) -> tuple[bytes, bytes]:
-    """What anybody may read of a learner before and after a context, its shown item, and perhaps a click."""
+    """The public metrics of a learner before and after a context, a displayed item, and perhaps a click."""
     machine = LearnerMachine(system, 0, key)
     machine.start(machine.genesis(bytes(32)))
     topics = tuple(topic.name for topic in TOPICS)
@@ -290,7 +296,7 @@ def _count(metrics: Metrics, step: Step) -> None:
 
 
 def differenced_windows() -> Run:
-    """Attack all that anybody may read of a window except its sums: does every slot hold a report, or null?"""
+    """Attack everything public about a window except its sums, to see whether every slot holds a report, or null."""
     system, key = p2b(ReleaseConfig(sums="fresh", window_slots=CELLS)), fresh_key()
     without = _public_window(system, key, slots(False))
 
@@ -301,7 +307,7 @@ def differenced_windows() -> Run:
 
 
 def _public_window(system: P2BSystem, key: Key, contents: Sequence[Report | None]) -> tuple[list[object], bytes]:
-    """What a shuffler publishes of one window in addition to noised sums, and its public metrics."""
+    """Everything that a shuffler publishes about one window except noised sums, and its public metrics."""
     machine = ShufflerMachine(system, 0, key)
     machine.start(machine.genesis(bytes(32)))
     metrics = Metrics(

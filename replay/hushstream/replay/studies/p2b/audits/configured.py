@@ -29,14 +29,14 @@ _Attack: TypeAlias = Callable[[P2BSystem, int], Attacked]
 _Read: TypeAlias = Callable[[P2BSystem], NDArray[np.int64]]
 
 _SUMS = 1 << 21
-"""How many noised sums, over all steps, one counter over windows gets at most."""
+"""The most noised sums that an audit draws from one counter over windows, over all steps."""
 
 
 def audit_config(config: P2BConfig, runs: int, false_alarm: float) -> AuditReport:
-    """Attack what a configuration releases.
+    """Attack the releases of a configuration.
 
     Raises:
-        HushstreamError: the noise of its mode cannot be attacked at any size, or so many runs of it take too long.
+        HushstreamError: the noise of its mode cannot be attacked at any size, or this number of runs takes too long.
     """
     release = config.release
     if release.mode != "slot-sums":
@@ -72,7 +72,7 @@ def audit_config(config: P2BConfig, runs: int, false_alarm: float) -> AuditRepor
 
 @dataclass(frozen=True, slots=True)
 class _Form:
-    """How slots of one form are attacked.
+    """How slots of one form (codes or features) are attacked.
 
     Attributes:
         deployed: makes the deployment of a configuration.

@@ -22,16 +22,16 @@ from hushstream.systems.p2b.lift import lift_guarantee
 SLOTS = 4
 
 ROOM = BudgetConfig(epsilon=100.0, delta=1e-3)
-"""A budget that is enough for the epoch after a suspected rollback."""
+"""A budget that also covers the epoch after a suspected rollback."""
 
 CROWD = 20
-"""Reports of each tuple where crowds are sampled: an even number, so kept counts lie above half as often as below."""
+"""Reports of each tuple where crowds are sampled; an even number, so kept counts are as often above half as below."""
 
 SAMPLED = ReleaseConfig(mode="tuples", sampling=0.5, threshold=2, window_slots=CELLS * CROWD)
 
 
 def windows(release: ReleaseConfig) -> Fork:
-    """The fork of one window: all cells and both sums, each of them a run."""
+    """The fork of one window; each cell and each of its two sums is a run."""
     system, key = p2b(release, budget=ROOM), fresh_key()
 
     def play(branch: Branch, nonce: bytes) -> NDArray[np.float64]:
@@ -46,7 +46,10 @@ def windows(release: ReleaseConfig) -> Fork:
 
 
 def sampled_tuples() -> Fork:
-    """The fork of sampled crowds: how many of each crowd the coins kept, minus the expectation; crowds are runs."""
+    """The fork of sampled crowds: the number that coins kept of each crowd, minus the expectation.
+
+    Each crowd is a run.
+    """
     system, key = p2b(SAMPLED), fresh_key()
 
     def play(branch: Branch, nonce: bytes) -> NDArray[np.float64]:
@@ -60,7 +63,7 @@ def sampled_tuples() -> Fork:
 
 
 def lift_counts(lift: LiftConfig) -> Fork:
-    """The fork of a lift's first sums: they are drawn ahead, so only the epoch of a rollback separates branches."""
+    """The fork of a lift's first sums; their noise is drawn ahead, so only the requested epoch separates branches."""
     system, key = p2b(ReleaseConfig(levels=2), lift, replace(ROOM, lift=0.5)), fresh_key()
 
     def play(branch: Branch, nonce: bytes) -> NDArray[np.float64]:

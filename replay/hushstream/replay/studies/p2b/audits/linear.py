@@ -42,7 +42,7 @@ def declared(release: ReleaseConfig) -> P2BSystem:
 
 
 def as_it_is(slots: NDArray[np.void], layout: FeatureLayout) -> None:
-    """Leave the report as the layout allows it."""
+    """Leave the report as it is, within the layout."""
 
 
 def twice_the_units(slots: NDArray[np.void], layout: FeatureLayout) -> None:
@@ -51,7 +51,7 @@ def twice_the_units(slots: NDArray[np.void], layout: FeatureLayout) -> None:
 
 
 def signs_that_cancel(slots: NDArray[np.void], layout: FeatureLayout) -> None:
-    """Use units whose sum is U but whose absolute values are more: a second cell has some of the other sign."""
+    """Use units that sum to U but have a larger absolute sum, as a second cell has units of the other sign."""
     # All these slots have the other sign in the same cell, so that no slot reduces the effect of another.
     slots["cells"][:, 1], slots["cells"][:, 2] = 0, slots["cells"][:, 0]
     slots["units"][:, 1], slots["units"][:, 2] = -slots["units"][:, 0], slots["units"][:, 0]

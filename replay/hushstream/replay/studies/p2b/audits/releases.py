@@ -1,7 +1,7 @@
 """The releases of the shuffler and of the lift on neighbouring inputs, each under its own journal nonce.
 
-A run is one cell of the shuffler, or one group of the lift: a slot or a user moves only its own, and the noise (or the
-coins) of the others is independent. So one release gives as many runs as it has cells.
+A run is one cell of the shuffler, or one group of the lift: a slot or a user changes only its own cell or group, and
+the noise (or the coins) of the others is independent. So one release gives as many runs as it has cells.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CELLS, ARMS = 25, 2
 """Codes and arms of an attacked deployment."""
 
 _WAIT_MS = 1_000
-"""How long a decision waits for its reward before the lift counts it."""
+"""Time that a decision waits for its reward before the lift counts it."""
 
 TARGET = 1
 """The arm of the unit's report; the known reports are of arm 0, or in the same cell."""
@@ -74,7 +74,7 @@ def p2b(
 
 
 def stand_in(config: P2BConfig) -> P2BSystem:
-    """The deployment of a configuration with an encoder that was not fitted: releases do not depend on centroids."""
+    """The deployment of a configuration with an encoder that is not fitted, as releases do not depend on centroids."""
     centroids = np.arange(resolve_codes(config)) % config.context.dimension
     return P2BSystem.of(config, np.eye(config.context.dimension, dtype=np.int64)[centroids] * CENTROID_STEPS)
 
@@ -149,7 +149,7 @@ ONE_WINDOW = Reading((1,), np.eye(1), np.ones(1), np.ones(1), 1.0)
 
 
 def slots_family(system: P2BSystem, reading: Reading) -> Family:
-    """The distributions of one or both sums of a cell on all read nodes, for a slot kept with the configured chance."""
+    """The distributions of one or both sums of a cell on all read nodes, at the slot's configured sampling rate."""
     return pure(lambda epsilon: slots_pair(system, reading, epsilon).power)
 
 
@@ -185,7 +185,7 @@ def audit_lift(system: P2BSystem) -> Run:
 
 
 def audit_shadow(system: P2BSystem) -> Run:
-    """Attack the lift in the shadow: compare all answers, shown items and rewards of one user with none.
+    """Attack the lift of shadow mode: compare all answers, shown items and rewards of one user with none.
 
     Every item has such a user, as in `audit_lift`.
     """
@@ -232,7 +232,7 @@ def tuples_family(others: int, threshold: int) -> Family:
 
 
 def unique_tuple_attack(system: P2BSystem, others: int) -> Attack:
-    """A report with an arm that nobody else has, and a code that ``others`` have: is its tuple released?"""
+    """Attack a report with an arm of its own and a code of ``others``, to see whether its tuple is released."""
     key = fresh_key()
 
     def scores(present: bool) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""The noise at every place where P2B's roles release something."""
+"""Audits of the noise at every place of P2B's releases."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ SAMPLING, THRESHOLD = 0.5, 5
 WORST_CROWD = 5
 """Other reports in a crowd: with this many, sampled tuples with threshold 5 reveal the most at epsilon ln 2."""
 POPULAR = 30
-"""Reports of others that have the unique tuple's code."""
+"""Number of other reports with the code of the unique tuple."""
 
 LIFT = LiftConfig(holdout=0.5, epsilon=3.0, decisions_per_user=3, releases=HORIZON)
 SHADOW = ShadowConfig(epsilon=3.0, decisions_per_user=3, releases=HORIZON)

@@ -75,7 +75,7 @@ def played_windows(
 def played_lift(
     system: P2BSystem, key: Key, releases: int, nonce: bytes, partition: int = 0, branch: Branch = AS_IT_WAS
 ) -> NDArray[np.float64]:
-    """Running counts of a lift as a learner publishes them, when nobody was shown anything: (releases, 4)."""
+    """Running counts of a lift as a learner publishes them, when no user was shown an item: (releases, 4)."""
     role = PlayedRole(partial(LearnerMachine, system, partition, key), nonce=nonce, epoch_nonce=branch.epoch_nonce)
     for number in range(releases):
         role.put("contexts", "Seal", phase_end_fields(system.digest, number), partition)

@@ -1,8 +1,8 @@
-"""How fast the parts of P2B compute in one thread: rows for ``make bench``.
+"""Measures the speed of P2B's parts in one thread, for ``make bench``.
 
-Every figure is a median over rounds, and a ratio is taken within a round, because machines are noisy. All rates and
-times are of the thread's CPU time, which other programs on the machine disturb least. All work is in this thread: BLAS
-may use only one.
+Every figure is a median over rounds, and a ratio is taken within a round, because speeds of machines vary. All rates
+and times are of the thread's CPU time, which other programs on the machine disturb least. BLAS may use only this
+thread.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ USERS = 100_000
 FOLDED = 2_048
 
 Rows = Callable[[int], list[BenchRow]]
-"""Makes the rows of one subject, from a number of rounds."""
+"""A function that measures one subject in a number of rounds, and makes its rows."""
 
 
 def compute_rows(progress: Progress, rounds: int = 5) -> list[BenchRow]:
@@ -66,7 +66,7 @@ def compute_rows(progress: Progress, rounds: int = 5) -> list[BenchRow]:
 
 
 def learner_rows(rounds: int) -> list[BenchRow]:
-    """LinUCB at d=25, K=25: one event at a time, in batches, and in the textbook's form."""
+    """Measure LinUCB at d=25, K=25: one event at a time, in batches, and in the textbook's form."""
     single, batched, textbook = [], [], []
     equal = 0
     for number in range(rounds):
@@ -91,7 +91,7 @@ def learner_rows(rounds: int) -> list[BenchRow]:
 
 
 def agent_rows(rounds: int) -> list[BenchRow]:
-    """`EdgeAgent` at d=25, K=25: the time of one choice and its learning step, for new and old agents."""
+    """Measure one choice and learning step of `EdgeAgent` at d=25, K=25, for new and old agents."""
     config = P2BConfig(
         "bench", ARMS, ContextConfig(DIMENSION), 1_000, encoder=EncoderConfig(codes=8), slot=SlotConfig(100, 1)
     )
@@ -118,7 +118,7 @@ def agent_rows(rounds: int) -> list[BenchRow]:
 
 
 def population_rows(rounds: int) -> list[BenchRow]:
-    """Figure 4's largest population (cold, non-private and private), without the time to fit the encoder."""
+    """Measure a run with Figure 4's largest population (cold, non-private, private), without the encoder's fit."""
     contributors = USERS * 7 // 10
     config = P2BConfig(
         "bench",
@@ -138,7 +138,7 @@ def population_rows(rounds: int) -> list[BenchRow]:
 
 
 def encoder_rows(rounds: int) -> list[BenchRow]:
-    """The encoder, from grid units and from plain contexts."""
+    """Measure the encoder, from grid units and from plain contexts."""
     units = grid_points(10, 1)[:50_000]
     contexts = (units / 10.0).astype(np.float32)
     rows = []
@@ -153,7 +153,7 @@ def encoder_rows(rounds: int) -> list[BenchRow]:
 
 
 def noise_rows(rounds: int) -> list[BenchRow]:
-    """Keyed discrete Laplace integers at epsilon 1."""
+    """Measure keyed discrete Laplace integers at epsilon 1."""
     count = 200_000
     key = seeded_key(0, "shuffler")
     address = NoiseAddress("release-noise", "bench", bytes(32), "p2b", "slot-sums", {}, bytes(16), 0)
@@ -166,7 +166,7 @@ def noise_rows(rounds: int) -> list[BenchRow]:
 
 
 def codec_rows(rounds: int) -> list[BenchRow]:
-    """Encoding and decoding of contexts at d=25, as events and as columnar batches."""
+    """Measure the codec with contexts at d=25, as events and as columnar batches."""
     contexts, _ = _events(BATCH, 0)
     one = {
         "event_id": "event-0",
@@ -197,7 +197,7 @@ def codec_rows(rounds: int) -> list[BenchRow]:
 
 
 def feature_rows(rounds: int) -> list[BenchRow]:
-    """Declared features, a mixed table of 83 cells: choices for new users, and the sums of a window of slots."""
+    """Measure declared features (83 cells of a mixed table): choices for new users, and the sums of a window."""
     found: list[BenchRow] = []
     for arms, single, batched, whole in ((10, 150_000, 400_000, 40_000), (100, 40_000, 100_000, 20_000)):
         world = MixedTable(0, arms)
@@ -302,7 +302,7 @@ def _textbook(contexts: NDArray[np.float32], rewards: NDArray[np.float64]) -> tu
 def _folded(world: MixedTable, arms: int, together: int) -> float:
     """Seconds in which a learner decodes, decides and journals contexts of new users, ``together`` records a fold.
 
-    It has a model whose arms differ, as all learners have after the first window; without one, every choice is a tie.
+    The learner has a model whose arms differ, as after any first window; without one, every choice would be a tie.
     """
     configuration = {
         "system": "p2b",

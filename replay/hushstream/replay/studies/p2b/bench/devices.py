@@ -1,9 +1,9 @@
-"""Devices that use a gateway, from end to end, compared with the same users hosted: ``make bench-edge``.
+"""Measures devices that use a gateway, and compares them with the same users hosted: ``make bench-edge``.
 
-Users of the shop visit it on simulated devices and send their slots over HTTP. A gateway, a shuffler and an
-aggregator, each as it is deployed, make a model from them, and devices of further users start from it. The same users
-also play against a hosted deployment with the same settings. They have the same keys in both, so the same visits are
-reported, and only the noise differs. This may be played with made-up users only.
+Users of the shop visit it on simulated devices and send their slots over HTTP. A gateway, a shuffler and an aggregator,
+each as it is deployed, make a model from them, and devices of further users start from it. The same users also play
+against a hosted deployment with the same settings. They have the same keys in both, so the same visits are reported,
+and only the noise differs. Keys from a seed are allowed for simulated users only.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class Found:
 
     Attributes:
         devices: how many devices sent a slot.
-        hand_in_seconds: how long sending took for all devices together.
+        hand_in_seconds: seconds in which all devices together sent their slots.
         verify: 0 where everything that was published follows from the logs.
-        cold: mean chance of a click of the users who taught the model; the same in both deployments.
+        cold: mean chance of a click of the contributors; the same in both deployments.
         warm: mean chance of the users who started from the devices' model.
         hosted: mean chance of the same users when they started from the hosted model.
     """
@@ -84,7 +84,7 @@ class Found:
         return self.verify == 0 and self.warm >= self.hosted - AS_GOOD
 
     def as_text(self) -> str:
-        """The outcome in words, for people."""
+        """The outcome as lines of text."""
         return "\n".join(
             (
                 f"{self.devices:,} devices handed in a slot each, in {self.hand_in_seconds:.1f} s",
@@ -99,7 +99,7 @@ def measure(devices: int, evaluated: int, seed: int) -> Found:
     """Play both deployments.
 
     Args:
-        devices: how many users teach the model.
+        devices: how many users contribute to the model.
         evaluated: how many users start from it.
         seed: seed of the users, and of the keys that they have in both deployments.
 
@@ -127,7 +127,7 @@ def _settings(world: ShopWorld, devices: int) -> dict[str, Any]:
 
 
 async def _hosted(folder: Path, world: ShopWorld, users: Plan, keys: KeySource) -> dict[str, NDArray[np.int32]]:
-    """The chosen items, (users, visits), by condition."""
+    """Play the hosted deployment; return the chosen items, (users, visits), by condition."""
     system = prepare(folder, parse_config(_settings(world, users.contributors)), keys=keys)
     async with DirectSession(system, keys) as session:
         played = await ClosedLoop(world, users, rules=system.requests).run(session.event_log())

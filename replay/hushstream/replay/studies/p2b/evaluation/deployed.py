@@ -1,4 +1,4 @@
-"""An existing deployment that an evaluation judges, and the steps to bring it live."""
+"""A deployment that is evaluated on a log, and the steps to run it live."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.reports.planning.plan import plan
 
 REWARD_WAIT_SECONDS = 300.0
-"""How long a decision waits that does not agree with the log; one that agrees gets its reward at once."""
+"""Attribution window of the replay.
+
+Only decisions that do not agree with the log wait; others get their reward at once.
+"""
 
 _DAY_MS = 86_400_000
 CONFIRMING = "put a public value in its place, or decide that it is public; then delete its name from `from_rows`"
@@ -33,13 +36,13 @@ _DIFFERS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextSteps:
-    """The steps by which a judged deployment goes live.
+    """The steps to run an evaluated deployment live.
 
     Attributes:
         path: path of its file.
         yaml: content of that file.
-        unconfirmed: settings that were taken from rows, and that nobody has confirmed as public.
-        forecast: its expected outcome, with as many people and visits as the log has.
+        unconfirmed: settings that were taken from rows, and are not confirmed as public yet.
+        forecast: its expected outcome, for as many users and visits as the log has.
         commands: the commands, in their order.
     """
 
@@ -51,7 +54,7 @@ class NextSteps:
 
     @property
     def differs(self) -> str:
-        """Which parts of the configuration a log cannot judge."""
+        """A sentence on the settings that a log cannot evaluate."""
         return _DIFFERS
 
     def as_json(self) -> dict[str, Any]:
@@ -115,7 +118,7 @@ class JudgedDeployment:
         )
 
     def next_steps(self, log: LoggedDataset) -> NextSteps:
-        """How it goes live; the forecast assumes as many people, visits and days as the log has."""
+        """The steps to run it live; the forecast assumes as many users, visits and days as the log has."""
         file, folder = self.path, f"{self.config.deployment}/"
         people = len(np.unique(log.users))
         days = max(1.0, float(log.timestamps_ms.max() - log.timestamps_ms.min()) / _DAY_MS)
@@ -142,7 +145,7 @@ class JudgedDeployment:
 
 
 def judged_deployment(path: Path) -> JudgedDeployment:
-    """Read the deployment that an evaluation judges; it may be a draft.
+    """Read the deployment to evaluate; it may be a draft.
 
     Raises:
         ConfigurationError: the file cannot be read, or holds impossible values.

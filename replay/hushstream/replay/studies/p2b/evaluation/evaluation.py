@@ -1,7 +1,7 @@
 """The results of a replayed log for each policy, as frozen rows and plain values.
 
-All figures here are exact figures on content (zone-private by PRIVACY rule 11). They exist for public logs, and with a
-mark for internal ones.
+All figures here are exact figures on content (zone-private by PRIVACY rule 11). They exist for public logs, and carry a
+warning for internal ones.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PolicyRow:
         estimator: see `PolicyValue`.
         value: estimated mean reward; None with fewer than `LEAST_EFFECTIVE` effective rows.
         ci95: its 95 % interval by empirical likelihood; None where fewer than two rows count or all rewards are equal,
-            since their spread then says nothing about the true one.
+            as the spread cannot be estimated then.
         effective_sample_size: (sum w)^2 / sum w^2; for replay the number of kept rows.
         rows: how many rows were played.
         matched: on how many rows the policy chose the logged arm; None for fixed policies.
@@ -115,10 +115,10 @@ class Evaluation:
         counts: events by outcome and records by topic.
         seconds: how long the replay took.
         verify: the result of recomputing everything, by role; None if it was not done.
-        internal: whether the log is of somebody's own users.
+        internal: whether the log is marked as internal.
         estimated: whether its propensities were estimated.
         environment: versions and cores.
-        next_steps: how the judged deployment goes live; None where no deployment was judged.
+        next_steps: the steps to run the evaluated deployment live; None where no deployment was evaluated.
     """
 
     log: str
@@ -142,7 +142,7 @@ class Evaluation:
 
     @property
     def throughput(self) -> Mapping[str, float]:
-        """How long the replay took."""
+        """The seconds of the replay."""
         return {"seconds": self.seconds}
 
     @property
@@ -153,12 +153,12 @@ class Evaluation:
 
     @property
     def verdict(self) -> str:
-        """The verdict in plain words."""
+        """The verdict as text."""
         return verdict(self.gains, self.privacy)
 
     @property
     def ending(self) -> str:
-        """How the judged deployment goes live; empty where no deployment was judged."""
+        """The steps to run the evaluated deployment live; empty where no deployment was evaluated."""
         return "" if self.next_steps is None else self.next_steps.as_text()
 
     @property

@@ -1,14 +1,14 @@
-"""The log of another policy, replayed through the client: the same learners, slots, release and warm start.
+"""Replays the log of another policy through the client, with the same learners, slots, release and warm start.
 
-Each row asks for a decision. If the decision equals the logged one, and the row survives the thinning of a policy that
-was not uniform, its logged reward is sent back. Otherwise the decision counts as never shown and teaches nothing (Li,
-Chu, Langford, Wang 2011, Algorithm 2; `hushstream.replay.logged.evaluate` has the thinning).
+Each row requests a decision. If the decision equals the logged one, and the row survives the thinning of a policy that
+was not uniform, its logged reward is sent back. Otherwise the decision counts as never shown, and nothing is learned
+from it (Li, Chu, Langford, Wang 2011, Algorithm 2; `hushstream.replay.logged.evaluate` has the thinning).
 
-Where features are declared, contributors act in shadow mode: the logged item is what they were shown, and all of it is
-reported. So each of their rows counts, as in a deployment that runs beside the policy that wrote the log.
+Where features are declared, contributors act in shadow mode: the logged item is reported as shown, with its reward. So
+each of their rows counts, as in a deployment that runs beside the policy that wrote the log.
 
-Phase 0: some users act, start cold, and each owes one slot; then the phase is ended. Phase 1: the rows of all other
-users are played once for each model track, as distinct users.
+Phase 0: some users start cold and act, and each has one slot due; then the phase is ended. Phase 1: the rows of all
+other users are played once for each model track, as distinct users.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ DECISION_TIMEOUT_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class LoggedPlan:
-    """Which rows play when, and how fast.
+    """The phase of each row, and the speed.
 
     Attributes:
         contributes: (n,) the rows of phase 0; all rows of a user are in one phase.
         survives: (n,) the rows whose reward is sent back if the decision agrees with them.
         conditions: conditions of the comparison in phase 1.
-        in_flight: how many rows are under way at the same time; each user has one at most.
+        in_flight: how many rows are played at the same time; each user has one at most.
         speed: logged seconds played per second; None: as fast as possible.
         first: rows of phase 0 with lower numbers were played by an earlier run.
     """
@@ -58,7 +58,7 @@ class LoggedPlan:
     first: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse a plan that plays nobody or a condition that does not exist."""
+        """Refuse a plan without conditions, or a condition that does not exist."""
         unknown = sorted(set(self.conditions) - set(CONDITIONS))
         if unknown or not self.conditions:
             raise HushstreamError(
@@ -74,7 +74,7 @@ class LoggedPlayed:
 
     Attributes:
         decided: the decided arms.
-        decisions: how many decisions were asked for.
+        decisions: how many decisions were requested.
         seconds: from the first context to the last answer.
     """
 
@@ -97,7 +97,7 @@ class LoggedLoop:
 
         Args:
             log: the log; its contexts are histograms, or values of declared features.
-            plan: which rows play when.
+            plan: the phase of each row.
             progress: called after every row.
             rules: the contexts that the deployment accepts; a client needs them where contexts are values by name.
 
@@ -158,7 +158,8 @@ class LoggedLoop:
     async def _row(
         self, client: Client, condition: str, row: int, track: str, before: asyncio.Task[None] | None
     ) -> None:
-        # Rows take their places in order, so a row that another one waits for has its place already: no deadlock.
+        # Rows take places in order. So a row that another one waits for has its place already, and there is no
+        # deadlock.
         try:
             if before is not None:
                 await before
@@ -200,14 +201,14 @@ class LoggedLoop:
 
 
 class _Places:
-    """A limit on how many rows are under way at the same time.
+    """A limit on the number of rows that are played at the same time.
 
     A waiting task takes all free places at once; a semaphore would give one for each turn of the event loop. Requests
-    of one turn are folded together, and a fold of many rows costs little more than one of few.
+    of one turn are folded together, and a fold of many rows costs little more than a fold of few.
     """
 
     def __init__(self, count: int) -> None:
-        """Begin with all places free."""
+        """Start with all places free."""
         self._free = count
         self._given = asyncio.Event()
 

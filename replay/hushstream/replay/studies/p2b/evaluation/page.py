@@ -1,4 +1,4 @@
-"""The page and the picture of a replayed log: what each policy would have earned, with intervals."""
+"""Makes the page and the picture of a replayed log: what each policy would have earned, with intervals."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _outcome(found: Evaluation) -> tuple[str, ...]:
 
 
 def _deploy(found: Evaluation) -> list[frame.Section]:
-    """The judged deployment and the steps to bring it live; empty where no deployment was judged."""
+    """The section with the evaluated deployment and the steps to run it live; none without a deployment."""
     steps = found.next_steps
     if steps is None:
         return []
@@ -140,7 +140,7 @@ def _row(row: PolicyRow) -> tuple[frame.Cell, ...]:
 
 
 def _warnings(found: Evaluation) -> list[frame.Block]:
-    """Each warning once, behind the names of the rows that it is about."""
+    """The section with each warning once, after the names of the rows that it is about."""
     said: dict[str, list[str]] = {}
     for row in found.policies:
         for text in row.warnings:

@@ -62,12 +62,12 @@ class EvaluateOptions:
         seed: seed of keys, coins, the thinning and the choice of contributors.
         conditions: conditions of the comparison; None for all that the deployment can have.
         contributors: share of the users who contribute a slot; the rows of all others are evaluated.
-        deployment: a deployment.yaml, or a draft of one, that is judged without changes; it declares features.
-        config: values of the configuration in place of the defaults, nested as in deployment.yaml.
+        deployment: a deployment.yaml, or a draft of one, that is evaluated without changes; it declares features.
+        config: values of the configuration that replace the defaults, nested as in deployment.yaml.
         folder: folder of the deployment; a temporary folder by default.
         bootstrap: a Kafka cluster to run on; the embedded broker by default.
         security: YAML file with that cluster's SASL and TLS settings, as `hushstream.agents.security` reads it.
-        in_flight: how many rows are under way at the same time.
+        in_flight: how many rows are played at the same time.
         speed: logged seconds played per second; None: as fast as possible.
         limit: how many rows to replay at most, from the first on.
         first: contributors' rows with lower numbers were played by an earlier run.
@@ -119,15 +119,15 @@ class EvaluateOptions:
 
 @seldom_collected()
 def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) -> ShownEvaluation:
-    """Replay a log through the agents and judge every condition of the comparison on it.
+    """Replay a log through the agents, and evaluate every condition of the comparison on it.
 
     Args:
         options: what to replay, and how.
         progress: called with (rows done, rows in all, what is going on).
 
     Raises:
-        HushstreamError: an unknown dataset; a log or mapping that cannot be read, or contexts that are not
-            histograms; a wrong configuration.
+        HushstreamError: the dataset is unknown, the log or the mapping cannot be read, contexts are no histograms, or
+            the configuration is invalid.
     """
     judged = None if options.deployment is None else judged_deployment(options.deployment)
     log = read_log(options, None if judged is None else judged.schema)
@@ -152,7 +152,7 @@ def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) ->
 
 
 def _conditions(options: EvaluateOptions, log: LoggedDataset) -> tuple[str, ...]:
-    """The conditions that are played; where features are declared, no deployment sends interactions in clear."""
+    """The conditions to play; with declared features, none needs a deployment that sends interactions in clear."""
     known = tuple(one for one in CONDITIONS if log.schema is None or one != WARM_NONPRIVATE)
     unknown = sorted(set(options.conditions or ()) & set(CONDITIONS) - set(known))
     if unknown:
@@ -163,10 +163,10 @@ def _conditions(options: EvaluateOptions, log: LoggedDataset) -> tuple[str, ...]
 
 
 def read_log(options: EvaluateOptions, features: FeatureSchema | None = None) -> LoggedDataset:
-    """Read the rows to replay, by time; ``features`` are those of the judged deployment, if there is one.
+    """Read the rows to replay, by time; ``features`` are those of the evaluated deployment, if any.
 
     Raises:
-        LogError: the mapping does not mark the log as public, the log cannot be replayed, or its contexts are not
+        LogError: the mapping does not say whether the log is public, the log cannot be replayed, or its contexts are no
             histograms.
     """
     if options.dataset is not None:
@@ -209,7 +209,7 @@ def _read_table(
 
 
 def _split(log: LoggedDataset, options: EvaluateOptions) -> tuple[NDArray[np.bool_], int]:
-    """The rows of the users who contribute, and how many users they are; a seeded choice of users, not of rows."""
+    """Choose the users who contribute by the seed; return a mask of their rows, and the number of these users."""
     names, user_of_row = np.unique(log.users, return_inverse=True)
     if len(names) < 2:
         raise LogError(f"{log.name}: expected at least 2 users, some to contribute and some to evaluate, got 1")
@@ -220,9 +220,9 @@ def _split(log: LoggedDataset, options: EvaluateOptions) -> tuple[NDArray[np.boo
 
 
 def _config(options: EvaluateOptions, log: LoggedDataset, contributors: int) -> P2BConfig:
-    """The configuration that fits a log, changed by what the caller set.
+    """The configuration that fits a log, with the values that the caller set.
 
-    Users of a log act seldom, and most decisions do not agree with it, so a slot is due after the first decision.
+    Users of a log have few rows, and most decisions do not agree with it, so a slot is due after the first decision.
     """
     values: dict[str, Any] = {
         "deployment": "evaluate",
@@ -287,7 +287,7 @@ def _evaluation(
 def _judged(
     log: LoggedDataset, plan: LoggedPlan, played: LoggedPlayed, seed: int
 ) -> tuple[tuple[PolicyRow, ...], Gains]:
-    """Judge every condition of the comparison, and policies that do not learn, all on the same rows."""
+    """Evaluate every condition of the comparison, and policies that do not learn, all on the same rows."""
     evaluated = ~plan.contributes
     part = log.select(evaluated)
     assert part.propensities is not None
@@ -340,11 +340,11 @@ Float64 = npt.NDArray[np.float64]
 
 
 def references(taught: LoggedDataset, judged: LoggedDataset) -> dict[str, Float64]:
-    """Probabilities (n, K) of every reference policy on the judged rows, by name.
+    """Probabilities (n, K) of every reference policy on the evaluated rows, by name.
 
     Args:
-        taught: the rows that "popular" and "non-private" learn from, in clear.
-        judged: the rows of other users.
+        taught: the rows from which "popular" and "non-private" learn, in clear.
+        judged: the rows of other users, on which policies are evaluated.
     """
     allowed = np.ones((len(judged), judged.arms), dtype=bool) if judged.eligible is None else judged.eligible
     popular = np.broadcast_to(_mean_rewards(taught), allowed.shape)
@@ -367,7 +367,7 @@ def _best(scores: Float64, allowed: npt.NDArray[np.bool_]) -> npt.NDArray[np.int
 
 
 def _mean_rewards(log: LoggedDataset) -> Float64:
-    """Mean reward of each arm; one row with the log's mean is added, so that an arm seen once does not win by luck."""
+    """Mean reward of each arm, with one added row at the log's mean, so that no arm wins by one lucky row."""
     counts = np.bincount(log.chosen, minlength=log.arms)
     earned = np.bincount(log.chosen, log.rewards, minlength=log.arms)
     return np.asarray((earned + log.rewards.mean()) / (counts + 1), dtype=np.float64)

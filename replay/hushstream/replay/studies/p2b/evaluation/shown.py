@@ -1,4 +1,4 @@
-"""The forms of a replayed log for people: a table, a few lines, and a folder of JSON, CSV, a picture and a page."""
+"""Shows the evaluation of a log as a table, a few lines, and a folder with JSON, CSV, a picture and a page."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hushstream.replay.studies.p2b.report.results import WARM_NONPRIVATE
 from hushstream.replay.views import View
 
 OF_EXACT_ROWS = frozenset({WARM_NONPRIVATE, "popular", "non-private"})
-"""Policies made from contributors' exact rows: nothing in them is private, whatever the guarantee says."""
+"""Policies made from contributors' exact rows; they are not private, whatever the guarantee says."""
 
 FILES = ("evaluation.json", "evaluation.csv", "policies.png", "index.html")
 

@@ -1,4 +1,4 @@
-"""The verdict of an evaluation in plain words: whether a policy beats the logged one, and the cost of privacy."""
+"""Writes the verdict of an evaluation: whether a policy beats the logged one, and the cost of privacy."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from hushstream.replay.studies.p2b.report.results import WARM_NONPRIVATE, WARM_P
 from hushstream.replay.studies.p2b.report.wording import CONDITION_NAMES
 
 OF_EXACT = (WARM_NONPRIVATE, "non-private")
-"""The private start is compared with these: a start from contributors' exact interactions, or, where features are
-declared and no deployment has such a start, a model of their exact rewards."""
+"""The policies with which the private start is compared.
+
+They are a start from contributors' exact interactions, or a model of their exact rewards: with declared features no
+deployment has such a start.
+"""
 
 
 def verdict(found: Gains, privacy: StatedGuarantee) -> str:
-    """Say what the private start earns, its guarantee and its gain, then the best policy; or that rows are too few.
+    """Say the reward, guarantee and gain of the private start, then the best policy; or that there are too few rows.
 
     If the private start was requested but has too few rows, the verdict says so first, because the page is about it.
     """

@@ -54,7 +54,7 @@ def draw_curve(rows: Sequence[Row], sheet: Sheet) -> None:
 
 
 def draw_forecast(rows: Sequence[Row], sheet: Sheet) -> None:
-    """Draw forecast against gain: a point with true spreads, and the range of assumed ones, a configuration each."""
+    """Draw forecast against gain: for each configuration a point with true spreads, and the range of assumed ones."""
     rows = [row for row in rows if row["form"] == "features"]
     (axes,) = sheet.panels(1, height=340)
     gains = [row["gain"] for row in rows]

@@ -1,4 +1,4 @@
-"""A population with declared features: cold contributors, their slots, releases of linear sums or codes, new users.
+"""Plays users with declared features: cold contributors, their slots, releases of linear sums or codes, new users.
 
 Contributors are cold learners over T interactions (ridge 1 and bonus 1 on contexts of length 1, ties by a coin). Slots
 are padded bytes. The shuffler's own functions read, sum and noise them, and the aggregator's make models from them. New
@@ -150,7 +150,7 @@ def play(task: Task) -> dict[Line, tuple[float, ...]]:
 
 
 class _Contributed(NamedTuple):
-    """What n cold users did: their slot's candidates by preference and by a uniform draw, and ridge on all they did."""
+    """Results of n cold users: the slot's interaction, by preference and by a uniform draw, and ridge sums of all."""
 
     rows: Rows
     arms: Int64
@@ -197,7 +197,7 @@ def _contribute(task: Task, users: int) -> _Contributed:
 
 
 class Acted(NamedTuple):
-    """What n users did in T interactions.
+    """The outcome of T interactions of n users.
 
     Attributes:
         rows, arms, clicks: (n,) the contents of their slots.
@@ -224,7 +224,7 @@ def act(
 
     Args:
         world, seed: the population and the seed of its coins.
-        users: (n,) who acts.
+        users: (n,) the users who act.
         prior: the model that all of them start from.
         explored: share of decisions that choose any item on offer.
         offered: (K,) items that may be shown; None: all.
@@ -301,7 +301,7 @@ def _prior(task: Task, line: Line, contributed: _Contributed, draw: int) -> Norm
 
 
 def estimated_of(task: Task, line: Line, contributed: _Contributed) -> tuple[float, ...]:
-    """What released sums say about spreads: smallest and largest factor, click rate, items, then blocks in order."""
+    """The spreads that released sums show: smallest and largest factor, click rate, items, then blocks in order."""
     world, layout = world_of(task), layout_for(task, line)
     windows = list(_released(task, replace(line, form="linear"), contributed, 0))
     habits = Habits(task.arms, ROUNDS, ROUNDS, click_chance(world.click_rate))
@@ -313,7 +313,7 @@ def estimated_of(task: Task, line: Line, contributed: _Contributed) -> tuple[flo
 
 
 class _Window(NamedTuple):
-    """Released sums of a window (2, K, P), and how much they add to the variance of the total."""
+    """Released sums of a window (2, K, P), and the variance that they add to the total."""
 
     sums: Int64
     variance: float
@@ -354,7 +354,7 @@ def _released(task: Task, line: Line, contributed: _Contributed, draw: int) -> I
 
 
 def _codes(task: Task, line: Line, contributed: _Contributed, draw: int) -> NormalPrior:
-    """The codes of the product: the nearest of k centroids of a public sample, a uniform interaction, noised cells."""
+    """A model by codes: nearest of k centroids of a public sample, a uniform interaction, noised cells."""
     world = world_of(task)
     means = _public_codes(task)
     scale = np.sqrt(len(world.schema.table) + 1)

@@ -1,4 +1,4 @@
-"""P2B with declared features: how much of the non-private gain linear sums keep, compared with codes."""
+"""P2B with declared features: the share of the non-private gain that linear sums keep, compared with codes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _entries(seeds: Sequence[int], sizes: tuple[int, int], progress: Progress | 
 
 
 def _gained(entries: Sequence[Entry]) -> Float64:
-    """How much more a visit earned with the new item than without, (seeds, windows)."""
+    """The difference of a visit's reward with and without the new item, (seeds, windows)."""
     return np.array([np.subtract(one.with_item, one.without) for one in entries])
 
 

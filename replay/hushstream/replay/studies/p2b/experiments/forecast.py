@@ -1,10 +1,10 @@
-"""P2B's forecast compared with the whole simulation, with true and with assumed spreads; codes with true ones only.
+"""Compares P2B's forecast with the whole simulation, with true and assumed spreads; codes with true ones only.
 
 No part of the forecast for declared features was fitted on these worlds: it is derived
 (`hushstream.systems.p2b.reports.planning.forecast`). The formula for cold learners of codes was changed after three of
 these worlds were seen. True spreads are those of a world as it was drawn: the least-squares fit of its log-odds on the
-blocks, over 20,000 visits; what the fit leaves is the part that nobody can learn. Assumed spreads follow from the
-number of features alone. Codes are played in softmax worlds, with log-odds fitted on the histogram itself.
+blocks, over 20,000 visits. The residuals of the fit are the part that no model can learn. Assumed spreads follow from
+the number of features alone. Codes are played in softmax worlds, with log-odds fitted on the histogram itself.
 """
 
 from __future__ import annotations
@@ -187,12 +187,12 @@ def _variance(task: Task, line: Line) -> float:
 
 @lru_cache(maxsize=64)
 def true_spreads(task: Task) -> Spreads:
-    """How far effects differ over items in a world of the mixed table, as it was drawn; see the module."""
+    """The spread of effects over items in a world of the mixed table, as it was drawn; see the module."""
     world = world_of(replace(task, lines=()))
     assert isinstance(world, MixedTable), "expected a world of the mixed table"
     told = world.told(np.arange(_VISITS, dtype=np.int64) + _JUDGED_USERS)
     contexts = written_out(world.schema, told.rows).astype(np.float64)
-    # Blocks that each sum to 1 let one function be written in several ways; the shortest one is taken.
+    # As each block sums to 1, several coefficient vectors give the same function; the shortest one is taken.
     found = np.linalg.lstsq(contexts, told.effects, rcond=None)[0]
     blocks = {}
     for block in world.schema.table:
@@ -220,7 +220,7 @@ class CodesCase:
 
     @property
     def point(self) -> Point:
-        """What is played."""
+        """The point that is played."""
         reward, weight = self.scales
         world = WorldSpec(
             f"softmax-{reward:g}", "softmax", "synthetic", {"reward_scale": reward, "weight_scale": weight}
@@ -269,7 +269,7 @@ def codes_row(case: CodesCase, seeds: Sequence[int]) -> Row:
 
 
 def _spreads_of(point: Point, seed: int) -> Spreads:
-    """How far log-odds differ over items in a softmax world as it was drawn."""
+    """The spread of log-odds over items in a softmax world, as it was drawn."""
     world = point.world.make(point.users, point.rounds, point.dimension, point.arms, seed)
     users = np.arange(5_000, dtype=np.int64)
     contexts = world.contexts(users, 0).astype(np.float64)

@@ -1,10 +1,10 @@
-"""Forgetting: what a half-life of windows gains in a changing world, and what it costs in a constant one.
+"""Measures the gain of a half-life of windows in a changing world, and its cost in a constant one.
 
-Visitors start from the newest model, window after window. It is made from all windows with equal weight, or from
-windows that fade. In the rotating world every generation of 50,000 users finds all items in other places. All
-deployments have the same visits and coins.
+Visitors start from the newest model, window after window. It is made from all windows with equal weight, or with
+weights that decay with age. In the rotating world the items swap their reward functions for every generation of 50,000
+users. All deployments have the same visits and coins.
 
-In a constant world, most of the cost comes from trying again: items that are no longer shown become unknown, and
+In a constant world, most of the cost comes from exploration: items that are no longer shown become uncertain, and
 visitors try them once more. A longer half-life makes that rarer.
 """
 
@@ -76,7 +76,7 @@ class Trial:
         half_life: ``model.half_life``.
         sums: how the noise of windows is made.
         window: how many slots a window has.
-        generation: after how many users the rotating world changes.
+        generation: the number of users after which the rotating world changes.
         generations: how many generations there are.
         seed: seed of world, coins and keys.
         arms: K items.
@@ -158,7 +158,7 @@ class _Releases:
         self._running = open_running(window_tree_of(config), self._key, _address(None), fade_of_windows(config))
 
     def of(self, rows: NDArray[np.void], arms: Int64, clicks: Int64) -> tuple[Int64, Int64, float]:
-        """The noised sums of the next window, and how much they add to the variance of the total."""
+        """The noised sums of the next window, and the variance that they add to the total."""
         layout = self._layout
         contents = pack_reports(layout, arms, clicks, 0, layout.units_of(layout.schema.blocks(rows)))
         reports = unpack_reports(layout, contents)
@@ -204,7 +204,7 @@ def _rewards(line: Trial, generation: int, played: Played, seeds: Sequence[int])
 
 
 def _gains(line: Trial, generation: int, played: Played, seeds: Sequence[int]) -> Float64:
-    """Reward above that of the deployment that forgets nothing, (seeds,)."""
+    """Reward minus that of the deployment without a half-life, (seeds,)."""
     return _rewards(line, generation, played, seeds) - _rewards(line.plain, generation, played, seeds)
 
 

@@ -1,4 +1,4 @@
-"""P2B's three releases compared: what each withholds, what it guarantees, and its value for new users."""
+"""Compares P2B's three release modes: what each withholds, its guarantee, and its value for new users."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A new item in a running deployment: how much reward everybody loses in the first windows after it entered.
+"""Measures how much reward users lose in the first windows after a new item enters a running deployment.
 
-Cold contributors teach a first model of all items but the last. Then visitors start from the newest model, window after
-window, once without the new item and once with it, with the same visits and coins. The product's own catalogue, policy
-and totals begin the item's row and add up sums. The item has no features in common with others, so it begins from the
-mean of all.
+The first model is learned from cold contributors, for all items but the last. Then visitors start from the newest
+model, window after window, once without the new item and once with it, with the same visits and coins. The product's
+catalogue, policy and totals create the item's row and add up sums. The item has no features in common with others, so
+it starts from the mean of all.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class _Deployment:
         world = world_of(task)
         self._task, self._world, self._explored = task, world, explored
         self._layout: FeatureLayout = layout_of(world.schema, world.arms, 1, EPSILON, slots, 1)
-        # Models have the cells behind the constant's, so this adds one.
+        # The schema does not count the constant's cell, so this adds one.
         self._cells = world.schema.cells + 1
         self._totals = ItemTotals(world.arms, self._cells, carried=False)
         self._catalogue = Catalogue(CatalogueRules(world.arms, 0, bytes(16)))
@@ -120,7 +120,7 @@ class _Deployment:
         self._policy.entered(row)
 
     def teach(self, users: Int64, number: int) -> _Taught:
-        """Let users act, each from the newest model, release their window, and return what they earned."""
+        """Let users act, each from the newest model, release their window, and return their rewards."""
         prior = self._prior()
         parts = [self._act(users[low : low + CHUNK], prior) for low in range(0, len(users), CHUNK)]
         rows = np.concatenate([part.rows for part in parts])
@@ -138,7 +138,7 @@ class _Deployment:
         reports = unpack_reports(layout, pack_reports(layout, arms, clicks, 0, layout.units_of(schema.blocks(rows))))
         exact = linear_sums(layout, reports, np.ones(len(reports.held), dtype=np.bool_))
         numerator, denominator = laplace_scale(str(EPSILON), layout.sensitivity)
-        # The noise is the same with the item and without, so only the item makes a difference.
+        # The noise is the same with and without the item, so only the item makes a difference.
         address = NoiseAddress(
             "release-noise", "experiment", bytes(32), "p2b", "new-item", {}, b"experiment", 0, number
         )
@@ -165,7 +165,7 @@ class _Deployment:
         self._policy.adopt(_TRACK, version, found.means, found.variances, variance, entries)
 
     def _model(self) -> WarmStart:
-        """The model as `NamedTotals` makes it: rows that never had an item stay as they begin."""
+        """The model as `NamedTotals` makes it; rows that never had an item keep their initial values."""
         totals, start = self._totals, cold_start(self._world.arms, self._cells, len(self._world.schema.table))
         rows = np.flatnonzero(totals.entries > 0)
         layout = replace(self._layout, arms=int(rows.size))

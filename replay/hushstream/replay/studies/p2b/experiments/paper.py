@@ -1,4 +1,4 @@
-"""P2B, Figures 4 to 7: reward against the size of the population, of the context, and of a user's life."""
+"""P2B, Figures 4 to 7: reward against the number of users, the dimension, and the interactions of a user."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FIG6_TITLE = "Accuracy on TMC2007 and MediaMill against the interactions of an a
 FIG7_TITLE = "Click-through on Criteo's log against the interactions of an agent"
 
 ONE_SLOT, SLOT_EVERY_10 = "one slot in a life", "a slot every 10 interactions"
-"""How many slots an agent of Figure 6 owes."""
+"""The number of slots of an agent in Figure 6."""
 
 LN_2 = math.log(2)
 PAPER_RELEASE = ReleaseConfig(mode="paper", sampling=0.5)
@@ -62,7 +62,7 @@ class Panel:
 
     Attributes:
         dataset: its name.
-        label: its name for people.
+        label: its name in captions.
         agents: how many agents there are, contributors and evaluated ones together.
         arms: K.
         gap: how many points of accuracy non-private agents are ahead in the paper.
@@ -184,7 +184,7 @@ def fig7(quick: bool, progress: Progress | None = None, data_dir: Path | None = 
 
 
 def _panels_here(data_dir: Path | None) -> tuple[list[Panel], tuple[str, ...]]:
-    """The panels with their files, and a sentence for each other panel."""
+    """The panels whose files are present, and a sentence for each other panel."""
     shown: list[Panel] = []
     needs: list[str] = []
     for panel in PANELS:

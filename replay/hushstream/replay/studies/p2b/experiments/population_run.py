@@ -1,10 +1,10 @@
 """P2B's three-way comparison for a whole population at once: batch kernels, and all other stages as deployed.
 
-Phase 0: contributors start cold, interact in lockstep, and each owes slots. The slots are packed, windowed and released
-by `hushstream.systems.p2b.machines.release` and become models by `hushstream.systems.p2b.machines.models`, which is the
-code of the workers. Phase 1: other users are played once for each condition of the comparison. They have the same
-contexts, the same coin for every arm that could be shown and the same draw for ties, so conditions differ by the
-start alone.
+Phase 0: contributors start cold and interact in lockstep, and each has slots due. The slots are packed, windowed and
+released by `hushstream.systems.p2b.machines.release` and become models by `hushstream.systems.p2b.machines.models`,
+which is the code of the workers. Phase 1: other users are played once for each condition of the comparison. They have
+the same contexts, the same coin for every arm that could be shown and the same draw for ties, so conditions differ by
+the start alone.
 
 It differs from the machines of a deployment in this:
 
@@ -59,7 +59,7 @@ CONDITIONS = (COLD, WARM_NONPRIVATE, WARM_PRIVATE)
 """Conditions of the comparison."""
 
 CHUNK_USERS = 20_000
-"""How many users are in memory at a time; with T=10 and d=10 they take 11 MB."""
+"""The number of users in memory at a time; with T=10 and d=10 they take 11 MB."""
 
 NORMAL_95 = 1.959963984540054
 """Half the width of a 95 % normal interval, in standard errors."""
@@ -300,7 +300,7 @@ def _private_model(system: P2BSystem, key: Key, given: Contributions) -> tuple[M
         closed_by = ClosedBy.SLOTS if len(part) == config.release.window_slots else ClosedBy.SEAL
         ids, kept = zip(*part, strict=True)
         closed = ClosedWindow(window, closed_by, kept, ids)
-        if spending.ask(ChargeKey(FIRST_EPOCH, 0 if running is not None else window)).refused:
+        if spending.try_charge(ChargeKey(FIRST_EPOCH, 0 if running is not None else window)).refused:
             break
         release = release_window(system, key, nonce, 0, closed, running)
         if not totals.add(release.crowd):
@@ -367,7 +367,7 @@ _TIES = float(1 << 52)
 
 
 class Coins(Protocol):
-    """The source of the users' own randomness."""
+    """The source of the users' random numbers."""
 
     def ties(self, condition: str, users: Int64, round_index: int) -> Int64:
         """Draws of at least 0, (n,): of m tied arms, number ``draw mod m`` is taken."""

@@ -25,7 +25,7 @@ class Released:
         reports: how many slots hold a report.
         unsampled: how many reports the shuffler's coin left out.
         below_threshold: how many sampled reports had a crowd that was too small.
-        released: how many reports are in what was released (under noise, in slot sums).
+        released: how many reports are in the release (under noise, in slot sums).
     """
 
     windows: int = 0
@@ -49,7 +49,7 @@ class Released:
 def count_released(
     system: P2BSystem, key: Key, genesis_nonce: bytes, closed: ClosedWindow, release: WindowRelease
 ) -> Released:
-    """Count one window of partition 0 by throwing its coins again."""
+    """Count one window of partition 0 by drawing its coins again."""
     config = system.config
     coins = bernoulli(
         KeyedStream(key, window_address(system, key, genesis_nonce, 0, closed).at("sampling")),

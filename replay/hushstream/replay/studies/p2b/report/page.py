@@ -1,4 +1,4 @@
-"""``index.html`` of a P2B run: the value of a private start, compared with a cold one and one without privacy."""
+"""Makes ``index.html`` of a P2B run: a private start compared with a cold one and one without privacy."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _tiles(result: RunResult) -> list[Tile]:
 
 
 def _first_tile(rows: Sequence[ConditionRow]) -> list[Tile]:
-    """The value of the start at the first interaction: later cold users catch up, and a mean would hide it."""
+    """The tile with the gain at the first interaction; a mean would hide it, as cold users catch up later."""
     first = {row.condition: row for row in rows if row.round == 1}
     if COLD not in first or WARM_PRIVATE not in first:
         return []
@@ -108,7 +108,7 @@ def _conditions(result: RunResult) -> Section:
 
 
 def _arm(result: RunResult) -> list[Words]:
-    """The warning that stands beside the figures without privacy."""
+    """The warning beside the figures without privacy."""
     arm = result.comparison_arm
     if arm is None:
         return []

@@ -31,7 +31,7 @@ _MARKERS = {COLD: "s", WARM_NONPRIVATE: "^", WARM_PRIVATE: "o"}
 
 
 def plots(result: RunResult) -> list[Drawing]:
-    """The pictures that this result has figures for."""
+    """Make the pictures for which this result has figures."""
     found = []
     if result.rows:
         found.append(_rewards_plot(result.rows))
@@ -114,7 +114,7 @@ def _rms(values: NDArray[np.int64]) -> float:
 
 
 def draw_noise(cells: tuple[CellRow, ...], sheet: Sheet) -> None:
-    """Draw a dot for every different value; most of many thousand cells would lie on another cell's dot."""
+    """Draw a dot for every different value; with many thousand cells most dots would cover each other."""
     (axes,) = sheet.panels(height=300)
     noise, reports = noise_of(cells)
     rms = _rms(noise)

@@ -40,7 +40,7 @@ class ConditionRow:
 
     Attributes:
         condition: one of `CONDITIONS`.
-        round: number of the interaction in a user's life, from 1.
+        round: number of the user's interaction, from 1.
         users: how many users the mean is over.
         mean: mean reward, in [0, 1].
         ci95: half-width of the 95 % interval.
@@ -97,7 +97,7 @@ class CellRow:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonArm:
-    """The deployment whose guarantee stands beside figures without privacy.
+    """The deployment whose guarantee is shown beside figures without privacy.
 
     Attributes:
         deployment: its name.
@@ -168,7 +168,7 @@ class RunResult:
 
     @property
     def answers(self) -> tuple[str, ...]:
-        """What was reached privately, and whether it pays: the first lines wherever this result is shown."""
+        """The first lines of every report: the private result, and whether it pays."""
         private = self.conditions.get(WARM_PRIVATE)
         if private is None:
             return ()
@@ -192,7 +192,7 @@ class RunResult:
         self._check_figures()
         if not self.public_dataset:
             self._refuse_exact_figures()
-        # Nobody who builds a result can leave out the guarantee's own warnings.
+        # The guarantee's warnings are added here, so that no caller can leave them out.
         object.__setattr__(self, "marks", tuple(dict.fromkeys((*self.privacy.marks, *self.marks))))
 
     def _check_settings(self) -> None:

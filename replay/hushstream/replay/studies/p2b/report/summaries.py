@@ -24,7 +24,7 @@ from hushstream.replay.studies.p2b.report.results import (
 def summarise(condition: str, rewards: NDArray[np.float64]) -> tuple[ConditionSummary, tuple[ConditionRow, ...]]:
     """Mean reward of a condition, in all and by interaction.
 
-    The users are the sample. The interval in all comes from the spread of the users' own means, because the
+    The users are the sample. The interval over all interactions comes from the spread of the users' means, because the
     interactions of one user depend on one another.
 
     Args:
@@ -51,7 +51,7 @@ def summarise(condition: str, rewards: NDArray[np.float64]) -> tuple[ConditionSu
 def half_width(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Half-width of the 95 % interval of each column's mean, (columns,).
 
-    A single row says nothing about the spread, so its half-width is 1, which always covers a mean in [0, 1].
+    The spread of a single row is not known, so its half-width is 1, which always covers a mean in [0, 1].
 
     Args:
         values: (n, columns), independent rows in [0, 1].
@@ -104,7 +104,7 @@ def payoff_of(rewards: Mapping[str, NDArray[np.float64]]) -> Payoff | None:
 
 
 def headline(result: RunResult) -> Comparison | None:
-    """Warm private compared with cold; None where a condition is missing or cold cannot be told from 0."""
+    """Warm private compared with cold; None where a condition is missing or cold does not differ from 0."""
     if COLD not in result.conditions or WARM_PRIVATE not in result.conditions:
         return None
     return compare(result.conditions[WARM_PRIVATE], result.conditions[COLD])

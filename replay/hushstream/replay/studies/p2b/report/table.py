@@ -29,7 +29,7 @@ _STATUS_STYLES = {"equal": "green", "float tie": "green", "changed": "bold red",
 
 
 def terminal_table(result: RunResult) -> RenderableType:
-    """What a terminal of at least 48 columns shows at the end of a run; no text is interpreted as markup."""
+    """The table at the end of a run, for a terminal of at least 48 columns; no text is interpreted as markup."""
     parts: list[RenderableType] = [*answers(result.answers), Text(result.privacy.sentence), *map(_mark, result.marks)]
     if result.conditions:
         parts.append(Padding(_conditions(result), (0, 0, 1, 0)))
@@ -61,7 +61,7 @@ def _conditions(result: RunResult) -> Table:
     )
     table.add_column("condition")
     for name in ("users", "mean reward", "95 % interval", "against cold"):
-        # A number broken over two lines would read as another number; only the interval may break between words.
+        # A number that is broken over two lines looks like another number; only the interval may break between words.
         table.add_column(name, justify="right", min_width=6)
     cold = result.conditions.get(COLD)
     for name in CONDITIONS:

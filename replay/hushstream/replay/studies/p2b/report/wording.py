@@ -25,7 +25,7 @@ _EXACT_CELLS = f"columns exact_ones and exact_zeros: {EXACT}; noised_ones and no
 
 
 def figures_of(result: RunResult) -> str:
-    """What kind of figures a run has; figures without privacy are stated with their deployment's name and marks."""
+    """The label of a run's figures; figures without privacy carry the name and the warnings of their deployment."""
     if not result.public_dataset:
         return RELEASED
     if not any(row.condition == WARM_NONPRIVATE for row in result.rows) and WARM_NONPRIVATE not in result.conditions:
@@ -34,17 +34,17 @@ def figures_of(result: RunResult) -> str:
 
 
 def figures_of_rows(result: RunResult) -> list[str]:
-    """The same for each of its rows."""
+    """The labels of the rows of a run."""
     return [f"{_of_arm(result)}; {EXACT}" if row.condition == WARM_NONPRIVATE else EXACT for row in result.rows]
 
 
 def figures_of_cells(result: RunResult) -> list[str]:
-    """The same for each of its cells, which have exact and released sums."""
+    """The labels of the cells of a run, which have exact and released sums."""
     return [_EXACT_CELLS] * len(result.cells or ())
 
 
 def _of_arm(result: RunResult) -> str:
-    """The same for the arm that starts from exact interactions."""
+    """The name and warnings of the deployment with exact interactions."""
     arm = result.comparison_arm
     told = (NOT_PRIVATE,) if arm is None else (*arm.privacy.marks, f"deployment {arm.deployment}")
     return "; ".join(told)

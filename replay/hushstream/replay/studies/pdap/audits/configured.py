@@ -20,9 +20,9 @@ MOST_ARMS = 2_000
 
 
 def audit_config(config: PdapConfig, runs: int, false_alarm: float) -> AuditReport:
-    """Attack what a configuration releases: blocks of its cells and items, on the level with the largest epsilon."""
+    """Attack the releases of a configuration: blocks of its cells and items, on the level with the largest epsilon."""
     release, epsilons = config.release, config.level_epsilons
-    # Of levels with equal epsilon the deepest: a unit there passes the test of every level.
+    # Of levels with equal epsilon take the deepest, as a unit there is tested on every level.
     level = max(range(len(epsilons)), key=lambda one: (epsilons[one], one))
     most = max(1, release.horizon // config.least_counts[level])
     blocks = Abreast(config, Counter, level, min(config.arms, MOST_ARMS, runs, most))

@@ -1,9 +1,9 @@
-"""Attacks on P-DAP's releases: one reward, 1 against 0; the attacker sees everything that is public.
+"""Attacks on P-DAP's releases: one reward, 1 against 0; the attacker sees everything public.
 
-The unit is the first outcome. The attacker knows all other outcomes and chooses them: no other outcome is a click. All
-public facts (windows' outcomes, which blocks there are, their sizes) are compared with what they are without the click.
-In the product they depend only on arms and counts, so they are equal. The noised sums of the unit's blocks remain: the
-attacker says yes where each of them reaches 1, where the likelihood ratio is largest.
+The unit is the first outcome. The attacker chooses all other outcomes, and none of them is a click. All public facts
+(windows' outcomes, which blocks exist, their sizes) are compared with those without the click. In the product they
+depend only on arms and counts, so they are equal. The noised sums of the unit's blocks remain: the attacker says yes
+where each of them reaches 1, where the likelihood ratio is largest.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from hushstream.systems.pdap.promise import release_guarantee
 
 ARMS_ABREAST = 25
 WINDOWS = 2
-"""How many windows a transcript has: the unit's own, and one that follows from its release."""
+"""The number of windows of a transcript: the unit's window, and one that depends on its release."""
 
 PAPER_EPSILON = 1.0
 
@@ -54,7 +54,7 @@ def config_of(release: BlockConfig, arms: int) -> PdapConfig:
 
 
 def noise_of(config: PdapConfig, key: Key) -> KeyedBlockNoise:
-    """The noise of a counter whose journal no other counter has."""
+    """The noise of a counter with a journal of its own."""
     address = NoiseAddress(
         purpose="release-noise",
         deployment=config.deployment,
@@ -70,7 +70,7 @@ def noise_of(config: PdapConfig, key: Key) -> KeyedBlockNoise:
 
 @dataclass(frozen=True, slots=True)
 class Rig:
-    """What is attacked; tests put in parts that each break one rule.
+    """The attacked deployment; tests replace parts by others that break one rule.
 
     Attributes:
         config: the deployment's configuration.
@@ -84,12 +84,12 @@ class Rig:
 
 
 def product(release: BlockConfig) -> Rig:
-    """What is deployed: tickets give the arms."""
+    """The parts of the product, where tickets give the arms."""
     return Rig(config_of(release, 1), Counter, by_tickets)
 
 
 def by_tickets(serving: Serving, counter: Counter, count: int) -> Int64:
-    """Take tickets in turn; the coins are public here, which the guarantee allows."""
+    """Choose arms by tickets in turn. The coins are public here, which the guarantee allows."""
     numbers = (np.arange(counter.taken, counter.taken + count) * 97 % 256).astype(np.uint8)
     return serving.answer(np.full((count, 1), 0.5), numbers).arms
 
@@ -154,7 +154,7 @@ def audit_transcript(rig: Rig) -> Run:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Abreast:
-    """Blocks that are attacked together, one unit in each: a reward moves only its own block; noise is independent.
+    """Blocks that are attacked together, one unit in each, as a reward changes only its own block.
 
     Attributes:
         config: the deployment's configuration.
@@ -169,7 +169,7 @@ class Abreast:
     arms: int
 
     def sums(self, key: Key, present: bool) -> NDArray[np.float64]:
-        """The smallest sum of each arm in all its releases, also in one that should not be there, (arms,)."""
+        """The smallest sum of each arm in all its releases, also in a release that should not exist, (arms,)."""
         size = self.config.least_counts[self.level]
         cell, below = self._cells()
         one = self.counter(self.config, noise_of(self.config, key))
@@ -192,7 +192,7 @@ class Abreast:
 
 
 def blocks_attack(blocks: Abreast) -> Attack:
-    """The attacker reads every release of an arm's block, also one that should not be there."""
+    """Attack by reading every release of an arm's block, also a release that should not exist."""
     key, levels = fresh_key(), blocks.config.release.reward_levels
     return side_by_side(lambda present: blocks.sums(key, present) - levels + 0.5, blocks.arms)
 
@@ -210,12 +210,12 @@ def attacked_blocks(blocks: Abreast) -> Attacked:
 
 
 def family(levels: int = 1) -> Family:
-    """Laplace noise on one sum that moves by all levels of a reward."""
+    """The distributions of Laplace noise on one sum that changes by all levels of a reward."""
     return pure(lambda epsilon: laplace_pair(epsilon, 1, levels).power)
 
 
 def audit_paper() -> Run:
-    """The paper's form: is the second item shown to a forwarded context, which one more click decides?"""
+    """Attack the paper's form: one more click decides whether a forwarded context gets the second item."""
     world, task = vendors(vendors=2, arms=2), PaperTask("P-DAP", PAPER_EPSILON, 1_000, (), 0, 2, 2)
 
     def score(present: bool) -> float:

@@ -1,4 +1,4 @@
-"""Compares the counter's work on outcomes without a click with its work on clicks."""
+"""Compares the time of the counter's work on outcomes without clicks and on clicks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How fast P-DAP chooses and learns, and what a model costs: rows for ``make bench``.
+"""Measures how fast P-DAP chooses and learns, and the time of a model, for ``make bench``.
 
 Choose and learn: a batch of contexts is answered, and its outcomes go into the counter. Windows are closed, and models
 drawn and applied, outside of that time, as on the stream. Rates are per second of the thread's CPU time, medians over
@@ -31,7 +31,7 @@ DIMENSION, VENDORS, ARMS = 5, 4, 1_000
 BATCH = 256
 EVENTS = 64 * BATCH
 WARM = 60_000
-"""How many outcomes a window has; after two of them about 1,000 cells are open."""
+"""The number of outcomes of a window; after two windows about 1,000 cells are open."""
 
 
 class _Deployment:
@@ -54,7 +54,7 @@ class _Deployment:
         self.seconds = self.turn()
 
     def learn(self, count: int, batch: int, alone: bool = False) -> float:
-        """Answer ``count`` contexts in batches, or each alone, and take in their outcomes; seconds of CPU time."""
+        """Answer ``count`` contexts in batches, or each alone, and count their outcomes; return the CPU seconds."""
         choose = self.one_by_one if alone else self.serving.choose
         contexts = self.draws.random((count, DIMENSION)).astype(np.float32)
         clicks = (self.draws.random(count) < 0.4).astype(np.int64)
@@ -76,7 +76,7 @@ class _Deployment:
         return Decisions(arms, propensities, cells, arrivals, tickets.astype(np.uint8), self.serving.version)
 
     def turn(self) -> float:
-        """Close the window and publish a model; seconds of CPU time."""
+        """Close the window and publish a model; return the CPU seconds."""
         begin = time.thread_time()
         self.aggregate.fold(self.counter.close(self.counter.window))
         self.serving.apply(self.aggregate.publish())

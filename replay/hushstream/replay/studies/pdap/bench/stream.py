@@ -1,4 +1,4 @@
-"""P-DAP on a stream: a vendor's learner compared with a bare Faust agent, and its answers while windows close.
+"""Measures P-DAP on a stream: a vendor's learner next to a bare Faust agent, and its answers while windows close.
 
 Rates and waits are computed from the broker's log times, as in every stream benchmark. In the paced run a counter and
 an aggregator run beside the learner, on outcomes of other vendors at the same pace, so that windows close and models
@@ -139,14 +139,14 @@ class _Run:
 
     @asynccontextmanager
     async def worker(self, role: str) -> AsyncIterator[Running]:
-        """A running worker; the next one of its role goes on where this one ended."""
+        """Run a worker; the next one of its role continues where this one ended."""
         arguments = ["-m", "hushstream.cli", "worker", role, "--deployment", str(self.folder / "deployment")]
         arguments += ["--bootstrap", self.connection.bootstrap, "--prefix", self.connection.prefix]
         async with started(role, [*arguments, "--state", str(self.place / role)], self.place) as running:
             yield running
 
     async def rate(self, sizes: Sizes) -> float:
-        """Contexts and reports per second of a learner for which both are on the log already."""
+        """Contexts and reports per second of a learner, with both on the log already."""
         pairs = sizes.pairs
         await self.append("contexts", _contexts(0, pairs))
         async with self.worker(of_party("learner", FIRST)) as learner:
@@ -168,7 +168,7 @@ class _Run:
             self.worker("aggregator"),
             self.worker(of_party("learner", FIRST)) as learner,
         ):
-            # The first context comes alone: the pace begins when the learner has answered it.
+            # The first context is sent alone, and the paced ones start when it was answered.
             await self.append("contexts", _contexts(low + count, 1))
             await self.tail.until(low + 1, 0, learner.check)
             before, begun, sent = len(self.tail.records), time.monotonic(), 0
@@ -215,7 +215,7 @@ def _outcomes(system: System, count: int) -> list[bytes]:
 
 
 def _shown(first: int, arms: Sequence[int]) -> list[bytes]:
-    """What was shown for each of these events, in order."""
+    """Reports of the shown arm for each of these events, in order."""
     return [
         codec.encode(
             "Feedback",

@@ -1,1 +1,1 @@
-"""Experiments on P-DAP: the paper's figures and tables, and the sound form beside them."""
+"""Experiments on P-DAP: the paper's figures and tables, compared with the sound form."""

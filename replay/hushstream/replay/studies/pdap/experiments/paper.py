@@ -1,4 +1,4 @@
-"""P-DAP and GP-DAP as in their paper, and the paper's baselines; they are used only for its table.
+"""Plays P-DAP and GP-DAP as in their paper, and the paper's baselines, for its table.
 
 Each vendor keeps its own adaptive partition and, per cell, counts and exact mean clicks of its items. A context of its
 own user goes through three phases (Algorithm 1): show an item of one's own that was shown fewer than G1 times; train a
@@ -11,7 +11,7 @@ the exact best, and its click goes back with Laplace noise of scale K log2(T) / 
     Gamma = (M - 1) log2(T)^2 ln((M - 1) T log2(T) / sigma) / eps, sigma = .05; GP-DAP: eps = eps0 m^(alpha l)
 
 c is 1 in the paper. At its scale (four vendors of 1,000 items, 200,000 contexts) exploration alone would then take
-longer than the run, so c = `CONTROL`. Where the paper does not say: children inherit their parent's counts, both
+longer than the run, so c = `CONTROL`. Choices where the paper is silent: children inherit their parent's counts, both
 algorithms share statistics, L = 1.
 
 Source: Zhou et al., Differentially Private Online Learning for Cloud-Based Video Recommendation with Multimedia Big
@@ -53,7 +53,7 @@ class PaperTask:
         form: the algorithm.
         epsilon: the claimed epsilon; not used by forms without privacy.
         training: T, contexts before the test.
-        tests: accuracy is read after each of these numbers of further contexts.
+        tests: numbers of further contexts after which accuracy is measured.
         seed: seed of world and coins.
         arms: items of each vendor.
         vendors: M.
@@ -69,7 +69,7 @@ class PaperTask:
 
 
 def paper_guarantee(form: PaperForm, epsilon: float) -> Guarantee:
-    """What the paper's form guarantees: nothing at any epsilon.
+    """The guarantee of the paper's form: none at any epsilon.
 
     Guarantee:
         Claimed (Theorems 4 and 5): epsilon. True: delta = 1 at every epsilon, that is, an infinite epsilon. Let two
@@ -101,7 +101,7 @@ def paper_guarantee(form: PaperForm, epsilon: float) -> Guarantee:
 
 @dataclass(slots=True, eq=False)
 class PaperCell:
-    """What a vendor knows in one cell about its items and its neighbours."""
+    """The statistics of a vendor on its items and its neighbours in one cell."""
 
     level: int
     arrivals: int
@@ -112,7 +112,7 @@ class PaperCell:
     answers: list[float]
 
     def child(self) -> PaperCell:
-        """A cell one level below, with the same knowledge and no arrivals."""
+        """A cell one level below, with the same statistics and no arrivals."""
         return PaperCell(
             self.level + 1,
             0,
@@ -128,7 +128,7 @@ class PaperRun:
     """All vendors of one run, served one context at a time."""
 
     def __init__(self, task: PaperTask, world: Vendors) -> None:
-        """Begin before the first context."""
+        """Make all vendors before the first context."""
         self._task = task
         self._world = world
         # The coins are the same at every epsilon, so rows do not differ by chance.
@@ -142,12 +142,12 @@ class PaperRun:
     def _start(self) -> dict[int, PaperCell]:
         first = 0 if self._task.form != "DUP" else UNIFORM_LEVEL
         arms, others = self._task.arms, self._task.vendors
-        # DUP's cells are made when a context first meets them; the root stands for all of them until then.
+        # DUP's cells are made when a context first falls into them; the root is used until then.
         empty = np.zeros(arms, dtype=np.int64), np.zeros(arms)
         return {ROOT: PaperCell(first, 0, *empty, [0] * others, [0] * others, [0.0] * others)}
 
     def serve(self, arrivals: Arrivals) -> float:
-        """Answer contexts in order; return the sum of the click probabilities of what was shown."""
+        """Answer contexts in order; return the sum of the click probabilities of the shown items."""
         paths = [
             self._grid.at_level(self._grid.paths(arrivals.contexts), level).tolist() for level in range(LEVELS + 1)
         ]
@@ -176,7 +176,7 @@ class PaperRun:
         return chance
 
     def _choose(self, cell: PaperCell, home: int) -> tuple[int, int | None, bool]:
-        """Algorithm 1, lines 4 to 16: an item of one's own, or a neighbour, and whether its answer is learned from."""
+        """Algorithm 1, lines 4 to 16: an item of one's own, or a neighbour, and whether to learn from its answer."""
         form, growth = self._task.form, 2.0 ** (2 * ALPHA * cell.level)
         least = int(cell.shown.argmin())
         if form != "neighbour-only" and cell.shown[least] < CONTROL * growth * math.log(self._horizon):
@@ -246,7 +246,7 @@ class PaperRun:
         return float(2.0 ** (ALPHA * level) * gamma / 4)
 
     def cell(self, vendor: int, path: list[int]) -> PaperCell:
-        """What ``vendor`` knows in the cell of a context whose cells from the root down are ``path``."""
+        """The statistics of ``vendor`` in the cell of a context whose cells from the root down are ``path``."""
         known = self._cells[vendor]
         if self._task.form == "DUP":
             cell = path[UNIFORM_LEVEL]

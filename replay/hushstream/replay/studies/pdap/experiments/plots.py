@@ -35,7 +35,7 @@ _BARS = {"paper": PURPLE, "plain": STONE, "sound": BLUE}
 
 
 def draw_sharing(rows: Sequence[Row], sheet: Sheet) -> None:
-    """Accuracy against epsilon, a panel for each world and traffic, with lines for forms without an epsilon."""
+    """Draw accuracy against epsilon: a panel for each world and traffic, with lines for forms without an epsilon."""
     panels = list(dict.fromkeys((row["part"], row["contexts"]) for row in rows))
     grid = sheet.panels(len(panels), height=260, sharey=True)
     for axes, (part, contexts) in zip(grid, panels, strict=True):
@@ -49,7 +49,7 @@ def draw_sharing(rows: Sequence[Row], sheet: Sheet) -> None:
 
 
 def draw_forms(rows: Sequence[Row], sheet: Sheet) -> None:
-    """Accuracy and online accuracy against epsilon, a line for each mechanism."""
+    """Draw accuracy and online accuracy against epsilon, a line for each mechanism."""
     panels = sheet.panels(2, height=320, sharey=True)
     for axes, value, title in zip(panels, ("accuracy", "online"), ("Greedy, after learning", "Online"), strict=True):
         _draw_levels(axes, rows, value)
@@ -61,7 +61,7 @@ def draw_forms(rows: Sequence[Row], sheet: Sheet) -> None:
 
 
 def draw_gp(rows: Sequence[Row], sheet: Sheet) -> None:
-    """Three bars: GP-DAP's epsilons and the two uniform ones beside it."""
+    """Draw three bars: GP-DAP's epsilons and the two uniform ones next to it."""
     labels = [
         f"epsilon {row['epsilon_asked']:.3g}" + (f" to {row['epsilon']:.3g}, by level" if row["level_growth"] else "")
         for row in rows
@@ -70,7 +70,7 @@ def draw_gp(rows: Sequence[Row], sheet: Sheet) -> None:
 
 
 def draw_table(rows: Sequence[Row], sheet: Sheet) -> None:
-    """The paper's algorithms after the most contexts, its printed figures as marks, and the sound form."""
+    """Draw the paper's algorithms after the most contexts, its printed figures as marks, and the sound form."""
     last = max(row["N"] for row in rows if "N" in row)
     shown = [row for row in rows if row.get("N", last) == last]
     kinds = ["sound" if row["form"] == "blocks" else "paper" if "epsilon_asked" in row else "plain" for row in shown]
@@ -94,7 +94,7 @@ def _form_name(row: Row) -> str:
 
 
 def _bars(sheet: Sheet, labels: Sequence[str], rows: Sequence[Row], colours: Sequence[str]) -> Axes:
-    """Horizontal bars, with names that are lines of text at any width."""
+    """Draw horizontal bars, with names in lines of text at any width."""
     (axes,) = sheet.named_rows(labels)
     values = [row["accuracy"] for row in rows]
     spread = [max(0.0, row["accuracy_high"] - row["accuracy"]) if row["seeds"] >= LEAST_SEEDS else 0.0 for row in rows]

@@ -1,4 +1,4 @@
-"""When sharing is better than separate vendors, by epsilon, items and contexts."""
+"""Measures when sharing is better than separate vendors, by epsilon, items and contexts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Part:
 
 
 def part(name: str, contexts: int, epsilons: Sequence[float], world: str = "vendors", **options: Any) -> Part:
-    """The runs of a world with all forms of sharing and of keeping apart."""
+    """The runs of a world with all forms of sharing and of separate vendors."""
     given = tuple(sorted(options.items()))
 
     def task(form: Form, epsilon: float = 0.0, **release: Any) -> Task:
@@ -96,7 +96,7 @@ def run_gp(quick: bool, progress: Progress | None = None) -> Findings:
         Task("blocks", GP_HIGH, contexts, 0, options=options),
     )
     name = "4 x 100" if quick else "4 x 1,000"
-    # These differ by a few points, and at so small an epsilon runs scatter by as much.
+    # These differ by a few points, which is also the spread between runs at so small an epsilon.
     seeds = (0, 1) if quick else tuple(range(12))
     findings = _findings(GP_NAME, GP_TITLE, (Part(name, tasks),), seeds, progress)
     return findings if quick else Findings(findings.description, findings.rows, gp_targets(findings.rows))
@@ -150,7 +150,7 @@ def sharing_targets(rows: Sequence[Row]) -> list[BenchRow]:
 
 
 def forms_targets(rows: Sequence[Row]) -> list[BenchRow]:
-    """At equal epsilon, blocks are the best form."""
+    """The target: at equal epsilon, blocks are the best form."""
 
     def accuracy(form: str, epsilon: float) -> float:
         return float(pick(rows, form=form, epsilon_asked=epsilon)["accuracy"])
@@ -169,7 +169,7 @@ def forms_targets(rows: Sequence[Row]) -> list[BenchRow]:
 
 
 def gp_targets(rows: Sequence[Row]) -> list[BenchRow]:
-    """GP lies between the two uniform settings, with a tolerance of two points."""
+    """The target: GP lies between the two uniform settings, with a tolerance of two points."""
     low, geometric, high = (row["accuracy"] for row in rows)
     return [
         at_least("GP less the lower neighbour", [geometric - low], "points", -2.0),

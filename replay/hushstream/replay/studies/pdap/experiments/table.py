@@ -1,4 +1,4 @@
-"""The paper's Tables II to IV beside our results with its algorithms, and with the sound form."""
+"""Plays the paper's Tables II to IV: its printed results, ours with its algorithms, and the sound form."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _row(form: PaperForm, epsilon: float | None, total: int, values: Sequence[fl
 
 
 def _sound_rows(contexts: int, arms: int, seeds: Sequence[int], progress: Progress | None) -> list[Row]:
-    """The sound form after training, with greedy choices, as they are when learning ends."""
+    """Rows of the sound form after training, with greedy choices."""
     tasks = [Task("blocks", epsilon, contexts, 0, options=(("arms", arms),)) for epsilon in EPSILONS]
     played = play_all(play, [one for task in tasks for one in under_seeds(task, seeds)], NAME, progress)
     rows = []
@@ -106,7 +106,7 @@ def _sound_rows(contexts: int, arms: int, seeds: Sequence[int], progress: Progre
 
 
 def targets(rows: Sequence[Row]) -> list[BenchRow]:
-    """Which results of the paper's table are reproduced, after the most contexts."""
+    """The targets: which results of the paper's table are reproduced, after the most contexts."""
     last = {(row["form"], row.get("epsilon_asked")): row["accuracy"] for row in rows if row.get("N") == TESTS[-1]}
     private = [last["P-DAP", epsilon] for epsilon in EPSILONS]
     return [

@@ -1,10 +1,10 @@
-"""``own-vendors``: people's own log of several vendors, as a world that can be played.
+"""``own-vendors``: a user's own log of several vendors, as a world that can be played.
 
-Contexts, homes and users are those of the log, row after row; when more are asked for, the log starts again. A log says
-what the shown items earned, and nothing about other items. So clicks come from a fitted model: an item's mean reward in
-a cell of the space, drawn towards that of the cell above as if `_RIDGE` rewards of that size had been seen. Above the
-root stand all items of its vendor together. Where the log has propensities, rewards are weighted by their inverse
-(scaled to a mean of 1 for each item). So an item that was shown only where it suits does not seem to suit everywhere.
+Contexts, homes and users are those of the log, row after row; a longer run starts the log again. A log has rewards of
+the shown items only. So clicks come from a fitted model: an item's mean reward in a cell of the space, shrunk towards
+that of the cell above as if it had `_RIDGE` more rewards of that size. The item's overall mean is shrunk towards that
+of all items of its vendor. Where the log has propensities, rewards are weighted by their inverse (scaled to a mean of 1
+for each item). So an item that was shown only where it suits does not seem to suit everywhere.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class LoggedVisits:
         contexts: float32 (n, d), entries from 0 to 1.
         homes: the vendor to whom each user came.
         users: numbers of the users.
-        arms: what was shown; the items of all vendors are numbered together.
+        arms: the shown items; the items of all vendors are numbered together.
         rewards: from 0 to 1.
         propensities: in (0, 1], or None.
     """
@@ -108,7 +108,7 @@ class OwnVendors:
         vendors: names of the vendors.
         owners: (items,) the vendor of each item.
         log: the rows of the log.
-        fit: the model of what an item earns.
+        fit: the model of an item's mean reward.
         internal: whether figures on it may be shown only inside the organisation.
     """
 
@@ -121,7 +121,7 @@ class OwnVendors:
 
     @property
     def dimension(self) -> int:
-        """How many numbers a context has."""
+        """The number of entries of a context."""
         return int(self.log.contexts.shape[1])
 
     def arrivals(self, count: int, generator: np.random.Generator) -> Arrivals:

@@ -61,7 +61,7 @@ def ml_vendors(
 
     Args:
         vendors: M.
-        least_ratings: films with fewer are left out.
+        least_ratings: films with fewer ratings are left out.
         factors: latent factors of the fit.
         seed: decides which vendor owns which film.
         data_dir: local data folder in place of the cache.
@@ -102,9 +102,9 @@ def _matrix(ratings: Ratings, least_ratings: int) -> tuple[Float64, Float64]:
 
 
 def _factorise(rated: Float64, likes: Float64, factors: int) -> tuple[Float64, Float64]:
-    """Users and films as vectors whose products are the fit; a constant entry in each carries the other's effect.
+    """Users and films as vectors whose products are the fit; a constant entry in each takes up the other's effect.
 
-    The latent columns come first, ordered by how much of the fit they carry.
+    The latent columns come first, ordered by their share of the fit.
     """
     mean = likes.sum() / rated.sum()
     start = Draws(0, "ml-vendors-fit").generator()

@@ -1,4 +1,4 @@
-"""People's own log of several vendors: CSV and Parquet files, read through a mapping file.
+"""Reads a user's own log of several vendors: CSV and Parquet files with a mapping file.
 
     context: [age, device]            columns of the context, in order; each becomes a number from 0 to 1
     bounds: {age: [18, 100]}          numbers, by column; a value is mapped to 0..1 between its bounds, cut at them
@@ -14,7 +14,7 @@
     delimiter: ","                    of a CSV file
     data: internal                    or public: whether exact figures may be shown to anybody
 
-Everything in the mapping is public, and nothing of it is taken from the rows. An error names the row and the column,
+Everything in the mapping is public, and no part of it is taken from the rows. An error names the row and the column,
 never the value.
 """
 
@@ -46,7 +46,7 @@ _COLUMNS = ("vendor", "arm", "owner", "reward", "propensity", "user")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VendorMapping:
-    """See the module's docstring."""
+    """The keys of a mapping file; see the module."""
 
     vendor: str
     items: Mapping[str, int | tuple[str, ...]]
@@ -71,7 +71,7 @@ class VendorMapping:
 
     @property
     def sizes(self) -> Int64:
-        """How many items each vendor has."""
+        """The number of items of each vendor."""
         return np.array([held if isinstance(held, int) else len(held) for held in self.items.values()], dtype=np.int64)
 
 
@@ -80,11 +80,10 @@ def own_vendors(*, file: Table, mapping: str | Path | Mapping[str, Any]) -> OwnV
 
     Args:
         file: the log, or a data frame of it.
-        mapping: what is public about it, as a file or as its keys and values; see
-            `hushstream.replay.studies.pdap.worlds.own`.
+        mapping: the mapping, as a file or as its keys and values; see `hushstream.replay.studies.pdap.worlds.own`.
 
     Raises:
-        LogError: file, mapping or a value is not as expected.
+        LogError: the file, the mapping or a value is invalid.
     """
     read = parse_vendor_mapping(mapping, "mapping") if isinstance(mapping, Mapping) else load_vendor_mapping(mapping)
     source = name_of(file)
@@ -98,7 +97,7 @@ def load_vendor_mapping(path: str | Path) -> VendorMapping:
     """Read a mapping file (YAML).
 
     Raises:
-        LogError: it cannot be read, has an unknown key, lacks a required one, or a value has the wrong form.
+        LogError: the file cannot be read, has an unknown key, lacks a required one, or a value has the wrong form.
     """
     return parse_vendor_mapping(read_keys(path), str(path))
 
@@ -237,7 +236,7 @@ def _places(mapping: VendorMapping, chunk: RawChunk, place: Place) -> Float64:
 def _coordinate(mapping: VendorMapping, values: Sequence[Any], name: str, place: Place) -> Float64:
     if name in mapping.categories:
         known = mapping.categories[name]
-        # Each name lies in the middle of its step, so two names share a cell only where cells are wider than a step.
+        # Each name is in the middle of its step, so two names share a cell only if cells are wider than a step.
         return np.asarray((category_numbers(values, name, place, known) + 0.5) / len(known))
     low, high = mapping.bounds[name]
     found = numbers(values, name, place, least=-np.inf, most=np.inf)

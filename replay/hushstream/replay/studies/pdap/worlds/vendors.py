@@ -43,7 +43,7 @@ class Arrivals:
     users: Int64
 
     def __len__(self) -> int:
-        """How many users come."""
+        """The number of users."""
         return len(self.homes)
 
     def take(self, rows: Int64) -> Arrivals:
@@ -120,7 +120,7 @@ def vendors(*, vendors: int = 4, arms: int = 1000, overlap: float = 0.02, drift:
         vendors: M.
         arms: items of each vendor.
         overlap: share of items that lie anywhere; with 1 all vendors are alike.
-        drift: how far the items' q move over a run, towards values that are drawn anew; 0: they stay.
+        drift: how far the items' q change over a run, towards new random values; 0: they are constant.
         seed: seed of the world.
 
     Raises:

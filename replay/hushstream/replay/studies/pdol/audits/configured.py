@@ -38,14 +38,14 @@ from hushstream.systems.pdol.configuration import GossipConfig, PdolConfig, Reco
 from hushstream.systems.pdol.guarantee import epoch_guarantee
 
 MOST_FEATURES, MOST_SUMS = 512, 1 << 22
-"""The most features of a domain, and sums of all domains together, that the audit keeps; larger ones are reduced."""
+"""The most features of a domain, and the most sums of all domains together; larger configurations are reduced."""
 
 _LEAVES, _LEAST_LEAVES = 4_000, 5
-"""How many leaves of all runs together each hypothesis gets, and how many one run gets at least."""
+"""Leaves of each hypothesis over all runs together, and the least leaves of one run."""
 
 
 def audit_config(config: PdolConfig, runs: int, false_alarm: float) -> AuditReport:
-    """Attack what a configuration releases: its counter at its epsilon, delta and horizon, with its slots and features.
+    """Attack the releases of a configuration: its counter at its epsilon, delta and horizon, its slots and features.
 
     Raises:
         HushstreamError: the configuration adds no noise.
@@ -62,7 +62,7 @@ def audit_config(config: PdolConfig, runs: int, false_alarm: float) -> AuditRepo
     attacked = replace(config, records=replace(config.records, dimension=dimension))
     if config.domains * dimension > MOST_SUMS:
         attacked = replace(attacked, nodes=1, sharing=replace(sharing, domains=None, slots_per_release=slots))
-    # The plan is that of all features: their number decides how much of delta the noise tables leave out.
+    # The plan is that of all features, as their number decides the part of delta for the tails that noise tables omit.
     domain = Domain(plan=replace(plan_of(sharing, config.records.dimension), dimension=dimension))
     features = min(dimension, max(1, slots // 2))
     leaves = min(sharing.horizon, max(_LEAST_LEAVES, _LEAVES // -(-runs // features)))
@@ -111,7 +111,7 @@ def _reduced(config: PdolConfig, dimension: int) -> tuple[str, ...]:
 
 
 def _noise_of(config: PdolConfig, domain: Domain, price: Cost) -> Noise:
-    """The noise in what a domain releases of a leaf of null slots."""
+    """The noise in a domain's release of a leaf of null slots."""
     assert domain.plan is not None
     unit, law = first_draw(domain.plan)
     key, model = fresh_key(), np.zeros(config.records.dimension, dtype=np.int32)
@@ -127,7 +127,7 @@ def _noise_of(config: PdolConfig, domain: Domain, price: Cost) -> Noise:
 def _audit_gossip(config: PdolConfig, gossip: GossipConfig, runs: int, false_alarm: float) -> AuditReport:
     place, rounds = gossip.gradient_at, min(gossip.rounds, GOSSIP_ROUNDS[gossip.gradient_at])
     small = replace(config, records=RecordConfig(FEATURES), gossip=replace(gossip, rounds=rounds))
-    # A likelihood ratio above one round's largest says most where the noise of rounds adds up.
+    # A threshold above the largest likelihood ratio of one round proves most where several rounds add information.
     sure = 1.5 * gossip.epsilon if place == "own" else 0.0
     guarantee = epoch_guarantee(config)
     return report_of(

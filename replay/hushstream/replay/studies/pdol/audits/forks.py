@@ -25,7 +25,7 @@ from hushstream.systems.pdol.nodes.counter_sharing import counter_home
 from hushstream.systems.pdol.nodes.gossip_sharing import gossip_home
 
 RECORDS = 2
-"""How many records a leaf has."""
+"""The number of records in a leaf."""
 
 
 def leaves(config: PdolConfig) -> Fork:
@@ -46,7 +46,7 @@ def leaves(config: PdolConfig) -> Fork:
 
 
 def parameters(config: PdolConfig) -> Fork:
-    """The fork of what a node of the paper's form sends after its first round; each feature is one run."""
+    """The fork of the message that a node of the paper's form sends after its first round; each feature is one run."""
     system, key = PdolSystem.of(config), fresh_key()
     assert config.gossip is not None
     mixing = mixing_of(config.gossip, config.nodes)

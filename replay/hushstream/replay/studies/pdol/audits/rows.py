@@ -1,14 +1,14 @@
-"""Attacks on PDOL as it runs: a record against null in the sound form, a record against another in the paper's form.
+"""Attacks on PDOL: a record against null in the sound form, a record against another in the paper's form.
 
-*The sound form.* A domain has `ABREAST` features. The target of each feature is one record in the first leaf, with
-y = 1 on that feature alone; it is there, or null is. All later records are the attacker's: probes of the same kind,
-which have no loss once the weight of their feature is 1 or more. Features never affect one another (weights are made
-for each coordinate), so one domain holds `ABREAST` runs. The attacker sees all releases, the models made from them, and
-the predictions for the probes. The attacker also runs the domain's own code without noise under both hypotheses, on the
-models that were published. So it knows the two possible sums of any function of the target, in any later leaf, and
-takes the likelihood ratio of the Gaussian noise. A prediction that only one hypothesis gives decides alone. So this one
-attack is the best against the product and against every mutant: a gradient, a mixture or a prediction that holds sums
-without noise shows in later leaves at once.
+*The sound form.* A domain has `ABREAST` features. The target of each feature is one record in the first leaf, with y =
+1 on that feature alone; it is present, or replaced by null. All later records are the attacker's. They are probes of
+the same kind, which have no loss once the weight of their feature is 1 or more. Features never affect one another
+(weights are made for each coordinate), so one domain holds `ABREAST` runs. The attacker sees all releases, the models
+made from them, and the predictions for the probes. The attacker also runs the domain's own code without noise under
+both hypotheses, on the models that were published. So it knows the two possible sums of any function of the target, in
+any later leaf, and uses the likelihood ratio of the Gaussian noise. A prediction that only one hypothesis gives decides
+by itself. So this attack is the best against the product and against every mutant: it detects a gradient, a mixture or
+a prediction with sums without noise in later leaves.
 
 *The paper's form.* There are two features and two nodes; the first record of a node is x or -x. The attacker sees
 what the node sends, and chooses its later records between its two possible parameters, so that the next gradient
@@ -62,20 +62,24 @@ from hushstream.systems.pdol.guarantee import epoch_guarantee
 
 ABREAST = 25
 PROBES = 8
-"""How many probes of each feature each leaf has."""
+"""The number of probes of each feature in each leaf."""
 
 SEEN, HORIZON = 5, 8
 EPSILON, DELTA = 8.0, 1e-6
-"""With so large an epsilon few runs detect half of the noise."""
+"""An epsilon so large that few runs detect noise of half the size."""
 
 GOSSIP_ROUNDS = {"own": 16, "sent": 4}
-"""Rounds that the attacker sees. Where gradients are taken at sent parameters, only a fault shows in later rounds."""
+"""Rounds that the attacker sees.
+
+With gradients at sent parameters, later rounds show the record only through a fault.
+"""
 
 SURE = {"own": 1.5, "sent": 0.9}
-"""The attacker on the paper's form says yes where the likelihood ratio is above e to this; one noise gives at most 1.
+"""The attacker on the paper's form says yes if the log likelihood ratio is above this.
 
-At 1.5 the paper's claim is refuted most reliably: the attacker is right in .377 and wrong in .037 of the runs (5,000 of
-each played). At a false alarm of 1e-6, fewer than one in a million sets of 1,200 runs fails to prove more than 1.
+The noise of one round gives at most 1. The value 1.5 refutes the paper's claim most reliably: the attacker is right in
+.377 and wrong in .037 of the runs (5,000 of each were played). At a false-alarm rate of 1e-6, fewer than one in a
+million sets of 1,200 runs fails to prove more than 1.
 """
 
 RUNS_ABREAST = 100
@@ -108,12 +112,12 @@ class Domain:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """The runs that one domain holds.
+    """The runs in one domain.
 
     Attributes:
-        features: how many features are attacked, from the first on; each is one run.
+        features: how many features are attacked, the first ones; each is one run.
         probes: records of each feature in each leaf but the first.
-        leaves: how many leaves are fed, and their releases seen.
+        leaves: how many leaves are fed, with releases that the attacker sees.
     """
 
     features: int = ABREAST
@@ -128,7 +132,7 @@ def audited_config(counter: CounterName) -> PdolConfig:
 
 
 def audit_domain(counter: CounterName, domain: Domain = Domain()) -> Run:
-    """Attack a record against null; the attacker sees everything that leaves a domain."""
+    """Attack a record against null; the attacker sees all outputs of a domain."""
     config = audited_config(counter)
     return Attacked(domain_attack(config, domain), epoch_guarantee(config).cost, domain_family(config))
 
@@ -156,10 +160,10 @@ def domain_attack(config: PdolConfig, domain: Domain, lanes: Lanes = Lanes()) ->
 
 
 def domain_family(config: PdolConfig, lanes: Lanes = Lanes()) -> Family:
-    """Two normal distributions, as far apart as the seen releases of the configured counter allow for one record."""
+    """Two normal distributions, at the distance that one record makes in the seen releases of the counter."""
     plan = plan_of(config.sharing, config.records.dimension)
     ones, left = np.full(lanes.leaves, float(UNIT)), plan.factorisation(lanes.leaves).left
-    # This is the noise that the budget requires, whatever the attacked plan has.
+    # This is the noise that the budget requires, which may differ from the attacked plan's.
     stated = left @ left.T * (first_draw(plan)[0] / float(left[0, 0])) ** 2
     apart = math.sqrt(float(ones @ np.linalg.inv(stated + _ROUNDING * np.eye(lanes.leaves)) @ ones))
     assert isinstance(plan.budget, Concentrated)
@@ -174,7 +178,7 @@ def _covariance(plan: Plan, leaves: int) -> NDArray[np.float64]:
 
 
 def opened_node(config: PdolConfig, domain: Domain, key: Key | None) -> NodeState:
-    """A domain before its first slot, under a nonce that no other has; without a key its sums have no noise."""
+    """A domain before its first slot, under a nonce of its own; without a key its sums have no noise."""
     plan = domain.plan or plan_of(config.sharing, config.records.dimension)
     address = counter_address(config, pdol_digest(config), fresh_nonce(), 0, 0, 0)
     counters = Counters(plan, key or fresh_key(), address, silent=key is None)
@@ -193,7 +197,7 @@ def _transcript(
     present: bool,
     models: list[NDArray[np.int32]] | None,
 ) -> list[_Step]:
-    """What leaves a domain; without a key its sums have no noise, and ``models`` are those that another published."""
+    """The outputs of a domain; without a key its sums have no noise, and ``models`` come from another run."""
     aggregate, node, steps = Aggregate(config), opened_node(config, domain, key), []
     targets, probes = _targets(lanes, present), _probes(lanes.features, lanes.probes)
     for leaf in range(lanes.leaves):
@@ -210,7 +214,7 @@ def _transcript(
 
 
 def _surely(seen: list[_Step], without: list[_Step], there: list[_Step]) -> NDArray[np.float64]:
-    """What predictions decide alone: a hypothesis that gives other predictions is ruled out."""
+    """The score by predictions alone: a hypothesis that gives other predictions is ruled out."""
     score = np.zeros(len(seen[0][2]))
     for (_, _, said), (_, _, no), (_, _, yes) in zip(seen, without, there, strict=True):
         score += np.where(said != no, 1e9, 0.0) - np.where(said != yes, 1e9, 0.0)
@@ -248,7 +252,7 @@ def audit_gossip(
     Args:
         gradient_at: own or sent.
         node: the class of the attacked node.
-        sure: used in place of `SURE`: against a fault that reveals more, the attacker can require more.
+        sure: replaces `SURE`; against a fault that reveals more, the attacker can use a larger threshold.
         epsilon: the epsilon that the paper claims.
     """
     config = gossip_config(gradient_at, epsilon)
@@ -262,8 +266,10 @@ def gossip_attack(config: PdolConfig, node: type[GossipNode], sure: float) -> At
 
 
 def gossip_family(gradient_at: str) -> Family | None:
-    """The distributions of all noise of the round that learned from the record, where gradients are taken at what was
-    sent: no other round tells of the record."""
+    """The distributions of all noise of the round that learned from the record.
+
+    With gradients at sent parameters, no other round depends on the record.
+    """
     if gradient_at == "own":
         return None
     return pure(lambda epsilon: laplace_pair(epsilon, FEATURES, LAPLACE_STEPS).power)
@@ -279,7 +285,7 @@ class _GossipAttack:
         self._digest = pdol_digest(config)
 
     def scores(self, present: bool) -> NDArray[np.float64]:
-        """Logarithms of the likelihood ratios minus what the attacker requires to say yes."""
+        """Logarithms of the likelihood ratios minus the attacker's threshold."""
         runs = [_GossipRun(self._make(), self._make(), present) for _ in range(RUNS_ABREAST)]
         for number in range(1, self._gossip.rounds + 1):
             law = noise_law(self._gossip, number, FEATURES)
@@ -308,7 +314,7 @@ class _GossipAttack:
 
 
 class _GossipRun:
-    """A node, and the node as it would be under the other hypothesis."""
+    """A node, and a copy of it under the other hypothesis."""
 
     def __init__(self, node: GossipNode, other: GossipNode, present: bool) -> None:
         self.nonce, self.total = fresh_nonce(), 0.0

@@ -1,4 +1,4 @@
-"""How fast one thread folds records of a domain and releases: rows for ``make bench``.
+"""Measures how fast one thread folds records of a domain and releases, for ``make bench``.
 
 Rates are records per second of the thread's CPU time, medians over rounds. B records of 50 features among n = 10,000
 are checked and folded with one model, and their leaf is released with BLT noise.
@@ -81,7 +81,7 @@ def _rate(rows: Rows, config: PdolConfig, seed: int) -> float:
             domain.fold(rows.part(low, low + slots), model)
             domain.release()
 
-    run()  # tables are built once, and the first pages touched
+    run()  # the first run builds tables and touches memory pages
     return len(rows) / _seconds(run)
 
 
@@ -101,7 +101,7 @@ def _node_rates(encode: Callable[[RecordStream, int, int], Iterable[bytes]], rou
 
 
 def _fold_all(machine: HomeMachine, part: InputSlice) -> None:
-    """Fold everything as the driver does: whatever is ready, until nothing is left."""
+    """Fold all records as the driver does: whatever is ready, until nothing is left."""
     while part.records:
         (ready,) = machine.ready([part])
         machine.fold([ready])

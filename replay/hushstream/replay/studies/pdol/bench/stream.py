@@ -1,8 +1,8 @@
-"""How fast PDOL's node worker is on a stream with an embedded broker.
+"""Measures PDOL's node worker on a stream with an embedded broker.
 
-A worker folds once for each domain before it writes anything, so a few domains with many records show its rate. All
-records and labels lie on the log before the worker starts. Its rate counts what it answered between the first and the
-last log time of its predictions, so the time of its start and of the producer is not included.
+A worker folds once for each domain before it writes anything, so the run has few domains with many records. All records
+and labels are on the log before the worker starts. The rate counts the answers between the first and the last log time
+of predictions. So it does not include the times of the start and of the producer.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Experiments on PDOL: the paper's figures and tables, and the sound form beside them."""
+"""Experiments on PDOL: the paper's figures and tables, compared with the sound form."""

@@ -1,4 +1,4 @@
-"""The figures of the paper in its own form: they show the effect of its noise, and no guarantee.
+"""Plays the figures of the paper with its form: they show the effect of its noise, and no guarantee.
 
 The paper names neither its data nor its steps. Here the world is TMC2007, one label against the rest, and the step is
 12 divided by the root of the round's number. Wherever the gradient is taken at a node's own parameters, the rows say

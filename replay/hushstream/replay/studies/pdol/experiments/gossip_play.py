@@ -1,4 +1,4 @@
-"""A stream played through the paper's form, round by round; every node has one record a round."""
+"""Plays a stream through the paper's form, round by round, with one record per node and round."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def as_printed(config: PdolConfig) -> Law:
 
 
 def without_noise(_: int) -> NodeNoise | None:
-    """No noise, for reference on public data: it protects nobody."""
+    """No noise, for reference on public data; it protects no one."""
     return None
 
 

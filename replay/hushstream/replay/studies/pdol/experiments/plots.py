@@ -127,7 +127,7 @@ def _printed(rows: Sequence[Row]) -> str:
 
 
 def _from_to(values: Sequence[float]) -> str:
-    """The range of the values in words, without powers of ten."""
+    """The range of the values as text, without powers of ten."""
     low, high = (f"{value:,.0f}" if value >= 10 else f"{value:.3g}" for value in (min(values), max(values)))
     return low if low == high else f"{low} to {high}"
 

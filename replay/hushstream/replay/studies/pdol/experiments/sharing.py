@@ -1,4 +1,4 @@
-"""The sound form compared with isolated nodes, a central learner and a constant, and with other ways to add noise."""
+"""Compares the sound form with isolated nodes, a central learner and a constant, and with other ways to add noise."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ FORMS_TITLE = "Ways to add noise at equal epsilon: per step, fresh windows, digi
 SOURCE = "The sound form of PDOL: dual averaging on continual sums (not in the paper)"
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 STEPS = (1.0, 4.0, 12.0)
-"""Steps that are tried with the forms that add noise at each step; the best one counts."""
+"""Learning rates that are tried with the forms that add noise at each step; the best one counts."""
 
 World = Callable[[int, Path | None, Sizes, int], RecordStream]
 
@@ -65,7 +65,7 @@ def _synthetic(records: int) -> World:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One line of the study: a world and what is played on it."""
+    """One setting of the study: a world, and the variants that are played on it."""
 
     part: str
     world: str
@@ -77,7 +77,7 @@ class Setting:
     sizes: Sizes = "even"
 
     def at_nodes(self, epsilon: float | None) -> bool:
-        """Whether nodes also predict for themselves: it takes most of the time, so only two epsilons have it."""
+        """Whether nodes also predict for themselves, which takes most of the time; only two epsilons have it."""
         return self.part in ("epsilon", "records", "nodes") and epsilon in (1.0, 8.0)
 
 
@@ -210,7 +210,7 @@ def _sharing_targets(rows: Sequence[Row]) -> list[BenchRow]:
 
 
 def forms(quick: bool, progress: Progress | None, data: Path | None) -> Findings:
-    """Play the ways to add noise at epsilon 1 and 8, for a record against null where a form promises that."""
+    """Play the ways to add noise at epsilon 1 and 8, for a record against null where a form guarantees this."""
     seeds = range(1) if quick else range(3)
     streams = [_forms_stream(quick, seed, data) for seed in seeds]
     epsilons = (8.0,) if quick else (1.0, 8.0)
@@ -277,7 +277,7 @@ def _fresh(config: PdolConfig) -> Plan:
 
 
 def _gaussian(config: PdolConfig) -> Law:
-    """Noise for how far one record moves the parameters that are sent next, against null: alpha_t in L2."""
+    """Noise for the change that a record makes in the next sent parameters, compared with null: alpha_t in L2."""
     gossip: GossipConfig = require_gossip(config)
     budget = Concentrated.for_epsilon(gossip.epsilon, DELTA)
 

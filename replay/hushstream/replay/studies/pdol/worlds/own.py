@@ -1,7 +1,7 @@
-"""People's own labelled records: CSV, Parquet and svmlight files, read through a mapping file.
+"""Reads a user's own labelled records: CSV, Parquet and svmlight files with a mapping file.
 
 The mapping says what is public about the records: which columns are features and within which bounds, which label is
-the positive one, and which nodes there are. Nothing of this is taken from the rows. An error names the row and the
+the positive one, and which nodes there are. None of this is taken from the rows. An error names the row and the
 column, never the value.
 
 Keys, for CSV and Parquet:
@@ -50,7 +50,7 @@ Columns = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.flo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordMapping:
-    """See the module's docstring."""
+    """The keys of a mapping file; see the module."""
 
     positive: str
     nodes: int | tuple[str, ...]
@@ -95,7 +95,7 @@ def load_records(table: Table, mapping: RecordMapping | Mapping[str, Any] | str 
         mapping: a mapping, its keys and values, or the path of a mapping file.
 
     Raises:
-        LogError: file, mapping or a value is not as expected.
+        LogError: the file, the mapping or a value is invalid.
     """
     if isinstance(mapping, Mapping):
         mapping = parse_record_mapping(mapping, "mapping")
@@ -127,7 +127,7 @@ def load_record_mapping(path: str | Path) -> RecordMapping:
     """Read a mapping file (YAML).
 
     Raises:
-        LogError: it cannot be read, has an unknown key, lacks a required one, or a value has the wrong form.
+        LogError: the file cannot be read, has an unknown key, lacks a required one, or a value has the wrong form.
     """
     return parse_record_mapping(read_keys(path), str(path))
 
@@ -153,7 +153,7 @@ def parse_record_mapping(content: Mapping[Any, Any], source: str) -> RecordMappi
 
 
 def _text(source: str, name: str, value: object) -> str:
-    # YAML reads yes, 1 and 1.0 not as texts; whole numbers are taken as they are written, other values need quotes.
+    # YAML does not read yes, 1 and 1.0 as texts. Whole numbers are accepted; other values need quotes.
     if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
         raise LogError(f"{source}: {name}: expected a text (in quotes), got {type(value).__name__}")
     return str(value)
@@ -279,7 +279,7 @@ def _svmlight(
 
 
 def _svmlight_lines(path: Path) -> Iterator[tuple[int, Sequence[str]]]:
-    """The numbers and fields of the lines that hold records."""
+    """Yield number and fields of each line with a record."""
     empty = True
     try:
         with path.open(encoding="utf-8-sig") as stream:

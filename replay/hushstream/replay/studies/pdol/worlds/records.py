@@ -1,4 +1,4 @@
-"""Streams of labelled records that are dealt to nodes."""
+"""Makes streams of labelled records, and deals them to nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RecordStream:
     Attributes:
         name: name of world and variant, as figures state it.
         rows: the slots, int columns of `Rows`; a record that breaks a bound is already null here.
-        nodes: int64 (m,), where each record arrives.
+        nodes: int64 (m,), the node of each record.
         node_count: M.
         dimension: n.
         refused: how many records broke a bound.
@@ -42,18 +42,18 @@ class RecordStream:
     public: bool = True
 
     def __len__(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return len(self.rows)
 
     @cached_property
     def constant(self) -> float:
-        """The accuracy of always predicting the more frequent label, which needs no learning."""
+        """The accuracy of a constant prediction of the more frequent label."""
         taken = self.rows.labels[self.rows.labels != 0]
         return float(max(np.mean(taken == 1), np.mean(taken == -1)))
 
     @property
     def records_per_node(self) -> float:
-        """How many records a node has on average."""
+        """The mean number of records of a node."""
         return len(self) / self.node_count
 
 

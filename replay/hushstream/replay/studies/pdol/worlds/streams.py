@@ -77,7 +77,7 @@ def sparse_synthetic(
         features: draws of a record.
         nodes: M.
         sizes: ``even`` or ``zipf``.
-        drift: how many quarters of a circle the weights turn, toward other weights, over the whole stream.
+        drift: rotation of the weights towards other weights over the whole stream, in quarters of a circle.
         seed: seed of everything.
 
     Raises:
@@ -114,10 +114,10 @@ def _weights(draw: np.random.Generator, dimension: int) -> npt.NDArray[np.float6
 
 
 def ml_clicks(*, nodes: int = 64, like_at: int = 4, seed: int = 0, data_dir: str | None = None) -> RecordStream:
-    """MovieLens-100K: does this user like this film? Users are dealt to nodes, so that nodes have users of their own.
+    """MovieLens-100K: the label says whether a user likes a film. Users are dealt to nodes, so each node has its own.
 
-    A record has three features: its user, its film, and the constant. A third of it lies in the user's feature, which
-    no other node has.
+    A record has three features: its user, its film, and the constant. A third of its squared norm is in the user's
+    feature, which no other node has.
 
     Args:
         nodes: M.
@@ -152,10 +152,9 @@ def own_records(*, file: Table, mapping: str | Mapping[str, Any]) -> RecordStrea
 
     Args:
         file: the records, or a data frame of them.
-        mapping: what is public about them, as a file or as its keys and values; see
-            `hushstream.replay.studies.pdol.worlds.own`.
+        mapping: the mapping, as a file or as its keys and values; see `hushstream.replay.studies.pdol.worlds.own`.
 
     Raises:
-        LogError: file, mapping or a value is not as expected.
+        LogError: the file, the mapping or a value is invalid.
     """
     return load_records(file, mapping)
