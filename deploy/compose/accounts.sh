@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Tells the broker of each account FOLDER/NAME/password that it does not know. Runs in the broker's network, where its
-# administration listens on loopback. A password never stands on a command line.
-#     accounts.sh [FOLDER [HOST:PORT [KAFKA-CONFIGS]]]
+# Registers each account FOLDER/NAME/password that the broker does not know. Runs in the broker's network, because the
+# broker's listener for administration is on loopback. A password never appears on a command line. accounts.sh [FOLDER
+# [HOST:PORT [KAFKA-CONFIGS]]]
 set -euo pipefail
 umask 077
 folder=${1:-/accounts}

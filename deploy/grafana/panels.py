@@ -80,14 +80,14 @@ _DECISIONS = Panel(
     "Decisions",
     "slot-public",
     "reqps",
-    "Contexts answered a second, whatever was clicked.",
+    "Contexts answered a second; clicks do not matter.",
     (Query(f"hushstream:decisions:rate5m{{{HERE}}}", "decisions"),),
 )
 _SLOTS = Panel(
     "Slots",
     "slot-public",
     "reqps",
-    "Padded slots a second, sent by learners, taken by shufflers, counted by nodes, whatever they hold.",
+    "Padded slots a second: sent by learners, accepted by shufflers, counted by nodes; their content does not matter.",
     (Query(f"hushstream:slots:rate5m{{{HERE}}}", "{{role}}"),),
 )
 _LAG = Panel(
@@ -100,10 +100,10 @@ _LAG = Panel(
     alert="LagHigh",
 )
 _ANSWERED = Panel(
-    "Answers as callers see them",
+    "Latency of answers to callers",
     "slot-public",
     "s",
-    "From a request at a gateway until its answer leaves: the way to the learner and back, what a caller waits for.",
+    "Time from a request at a gateway to its answer, with the way to the learner and back: what a caller waits.",
     (
         Query(f'hushstream:gateway_seconds:p50_5m{{step="answer", {HERE}}}', "p50"),
         Query(f'hushstream:gateway_seconds:p99_5m{{step="answer", {HERE}}}', "p99"),
@@ -122,7 +122,7 @@ _WINDOWS = Panel(
     "Windows closed",
     "slot-public",
     "short",
-    "Windows that were closed and released, by all shufflers that run.",
+    "Windows that were closed and released, by all running shufflers.",
     (Query(f'sum by (deployment) (hushstream_windows_sealed_total{{role="shuffler", {HERE}}})', "windows"),),
 )
 _VERSIONS = Panel(
@@ -157,7 +157,7 @@ _AUDITED = (
         "Auditors behind",
         "slot-public",
         "s",
-        "Time since an auditor had last checked all that was there.",
+        "Time since an auditor last had checked all present records.",
         (Query(f"max by (role) (hushstream_audit_age_seconds{{{HERE}}})", "{{role}}"),),
         "stat",
         limit=900,
@@ -169,21 +169,21 @@ OVERVIEW = Board(
     "hushstream-overview",
     "hushstream: overview",
     "public",
-    "Is everything there, and does it move? Released and slot-public metrics only.",
+    "Does every part run and make progress? Released and slot-public metrics only.",
     (
         Panel(
             "Workers that answer",
             "slot-public",
             "short",
-            "Workers scraped, by role.",
+            "Workers that answer scrapes, by role.",
             (Query(f'sum by (role) (up{{job="hushstream", {HERE}}})', "{{role}}"),),
             "stat",
         ),
         Panel(
-            "Partitions run",
+            "Running partitions",
             "slot-public",
             "percentunit",
-            "Share of the role's partitions that some worker runs; below 100 % nothing is done for the rest.",
+            "Share of the role's partitions that a worker runs; nobody processes the others.",
             (Query(f"hushstream:partitions_held:ratio{{{HERE}}}", "{{role}}"),),
             "stat",
             limit=1.0,
@@ -194,7 +194,7 @@ OVERVIEW = Board(
             "Alerts",
             "slot-public",
             "short",
-            "Alerts of this Prometheus that fire now; the runbook says what each means.",
+            "Alerts of this Prometheus that fire now; the runbook explains each.",
             (Query('count(ALERTS{alertstate="firing"}) or vector(0)', "firing"),),
             "stat",
             limit=1.0,
@@ -213,10 +213,10 @@ OVERVIEW = Board(
             alert="PartitionStopped",
         ),
         Panel(
-            "Records of nobody",
+            "Foreign records",
             "slot-public",
             "short",
-            "Records that were skipped on journals, marks, states and models, as no chain holds them.",
+            "Records on journals, marks, states and models that belong to no chain; readers skip them.",
             (Query(f"sum by (deployment) (hushstream_foreign_records_total{{{HERE}}})", "{{deployment}}"),),
             "stat",
             limit=1.0,
@@ -226,7 +226,7 @@ OVERVIEW = Board(
             "Age of published states",
             "slot-public",
             "s",
-            "Time since the oldest of the newest published states: so much is replayed where a disk is lost.",
+            "Age of the oldest partition's newest published state: so much is replayed if a disk is lost.",
             (Query(f"max by (role) (hushstream_published_state_age_seconds{{{HERE}}})", "{{role}}"),),
             "stat",
         ),
@@ -240,20 +240,20 @@ OVERVIEW = Board(
             "stat",
         ),
         Panel(
-            "In their groups",
+            "Workers in their groups",
             "slot-public",
             "short",
-            "Whether all workers of a role are in their group, or on their way into it.",
+            "Whether all workers of a role are in their group, or joining it.",
             (Query(f"min by (role) (hushstream_group_member{{{HERE}}}) < bool 1", "{{role}}"),),
             "stat",
             limit=1.0,
-            words={0: "in", 1: "one has left"},
+            words={0: "in", 1: "one is missing"},
         ),
         Panel(
-            "Disk of the state",
+            "Free disk for state",
             "slot-public",
             "percentunit",
-            "Share of the state folder's disk that is free, of the worker with the least.",
+            "Free share of the state folder's disk, for the worker with the least.",
             (Query(f"min by (role) (hushstream_state_disk_free_ratio{{{HERE}}})", "{{role}}"),),
             "stat",
             limit=0.1,
@@ -295,8 +295,8 @@ PRIVACY = Board(
             "Budget",
             "released",
             "short",
-            "As planned: no unit has paid more than its limit. A unit that pays once has paid all of it: that is the "
-            "plan, and no shortage.",
+            "As planned: no unit has paid more than its limit. A unit that pays once has paid its whole limit: that is "
+            "no shortage.",
             (
                 Query(
                     f"max by (role, scope_class) (hushstream_budget_spent_micro_epsilon{{{HERE}}} > bool "
@@ -310,7 +310,7 @@ PRIVACY = Board(
             words={0: "as planned", 1: "OVERSPENT"},
         ),
         Panel(
-            "Budgets that refuse",
+            "Exhausted budgets",
             "released",
             "short",
             "Scopes whose budget pays for no further release.",
@@ -340,7 +340,7 @@ PRIVACY = Board(
             "Releases on one charge",
             "released",
             "percentunit",
-            "Where one charge pays for a fixed number of releases (windows through a counter): the share that is made.",
+            "If one charge pays for a fixed number of releases (windows through a counter): the share that was made.",
             (Query(f"hushstream:budget_releases:ratio{{{HERE}}}", "{{role}} {{partition}}"),),
             limit=0.8,
             alert="BudgetAt80Percent",
@@ -350,7 +350,7 @@ PRIVACY = Board(
             "Fill of windows",
             "slot-public",
             "percentunit",
-            "Mean number of slots in the windows of a day, as a share of the number that closes one.",
+            "Mean number of slots in the windows of the last day, as a share of the number that closes a window.",
             (Query(f"hushstream:window_fill:ratio1d{{{HERE}}}", "fill"),),
             limit=0.1,
             alert="WindowsThin",
@@ -370,7 +370,7 @@ PRIVACY = Board(
 
 BENEFIT = Board(
     "hushstream-benefit",
-    "hushstream: what it brings",
+    "hushstream: benefit",
     "public",
     "Does it pay, and as much as was promised? Of p2b with noised sums: what `hushstream plan` says of the "
     "configuration, beside what was released, and the lift over a hold-out, as `hushstream lift` has it.",
@@ -388,7 +388,7 @@ BENEFIT = Board(
             "Share of the gain, as released",
             "released",
             "percentunit",
-            "The same with effects that differ as far as the released sums say.",
+            "The same, with effects that differ as much as the released sums show.",
             _gains("found", "{bound}"),
             "stat",
         ),
@@ -406,7 +406,7 @@ BENEFIT = Board(
             "stat",
         ),
         Panel(
-            "Forecast beside reality: the gain",
+            "Forecast and result: gain",
             "released",
             "percentunit",
             "Share of the non-private gain. Below what was promised: people's effects differ less than was assumed, or "
@@ -414,7 +414,7 @@ BENEFIT = Board(
             (*_gains("promised", "promised, {bound}"), *_gains("found", "as released, {bound}")),
         ),
         Panel(
-            "Forecast beside reality: rewards",
+            "Forecast and result: rewards",
             "released",
             "percentunit",
             "Share of all slots so far that hold a reward: as released, with noise, beside what was promised with the "
@@ -456,7 +456,7 @@ PERFORMANCE = Board(
     "hushstream-performance",
     "hushstream: performance",
     "public",
-    "Lag, latency and throughput, as far as they do not follow from clicks.",
+    "Lag, latency and throughput, except those that follow from clicks.",
     (
         _LAG,
         Panel(
@@ -475,7 +475,7 @@ PERFORMANCE = Board(
             "Records released",
             "slot-public",
             "reqps",
-            "Records that were acknowledged, by role and topic.",
+            "Acknowledged records, by role and topic.",
             (Query(f"hushstream:releases:rate5m{{{HERE}}}", "{{role}} {{topic}}"),),
         ),
         Panel(
@@ -507,10 +507,10 @@ PERFORMANCE = Board(
             alert="JournalReloads",
         ),
         Panel(
-            "Share that is checked",
+            "Share checked by auditors",
             "slot-public",
             "percentunit",
-            "What auditors check of all that is published (`--sample`).",
+            "Share of the published records that auditors check (`--sample`).",
             (Query(f"max by (role) (hushstream_audit_sample{{{HERE}}})", "{{role}}"),),
         ),
     ),
@@ -520,7 +520,7 @@ ZONE = Board(
     "hushstream-zone",
     "hushstream: one zone",
     "zone",
-    "Zone-private: these figures follow from content. For the operator of the zone alone, on its own Prometheus.",
+    "Zone-private: these figures follow from content. Only for the operator of the zone, on its own Prometheus.",
     (
         Panel(
             "Dead letters",
@@ -570,7 +570,7 @@ ZONE = Board(
             "Events by outcome",
             "zone-private",
             "reqps",
-            "What became of events.",
+            "Outcomes of events.",
             (Query(f"sum by (role, outcome) (rate(hushstream_events_total{{{HERE}}}[5m]))", "{{role}} {{outcome}}"),),
         ),
         Panel(
@@ -615,13 +615,13 @@ GATEWAY = Board(
     "hushstream-gateway",
     "hushstream: gateways",
     "public",
-    "What applications ask over HTTP, how soon they are answered, and by whom. Feedback is not in it: it tells clicks.",
+    "Requests of applications over HTTP: how soon and by whom they are answered. Without feedback: it tells clicks.",
     (
         Panel(
             "Gateways that answer",
             "slot-public",
             "short",
-            "Gateways scraped.",
+            "Gateways that answer scrapes.",
             (Query(f'sum by (deployment) (up{{role=~"gateway([.].+)?", {HERE}}})', "{{deployment}}"),),
             "stat",
         ),
@@ -636,10 +636,10 @@ GATEWAY = Board(
             alert="GatewayOnBaseline",
         ),
         Panel(
-            "Requests under way",
+            "Requests in progress",
             "slot-public",
             "short",
-            "Of all callers; `in_flight` is the most that a gateway takes.",
+            "Requests of all callers; `in_flight` is the limit of a gateway.",
             (Query(f"sum by (deployment) (hushstream_gateway_in_flight{{{HERE}}})", "{{deployment}}"),),
             "stat",
         ),
@@ -647,14 +647,14 @@ GATEWAY = Board(
             "Requests",
             "slot-public",
             "reqps",
-            "Requests a second by call, however they ended; a batch is one.",
+            "Requests a second by call, with any result; a batch counts as one.",
             (Query(f"sum by (call) (hushstream:gateway_requests:rate5m{{{HERE}}})", "{{call}}"),),
         ),
         Panel(
             "Latency by step",
             "slot-public",
             "s",
-            "To read a request's body, and to answer it.",
+            "Time to read a request's body, and to answer it.",
             (
                 Query(f"hushstream:gateway_seconds:p50_5m{{{HERE}}}", "{{step}} p50"),
                 Query(f"hushstream:gateway_seconds:p99_5m{{{HERE}}}", "{{step}} p99"),
@@ -667,7 +667,7 @@ GATEWAY = Board(
             "Turned away (429)",
             "slot-public",
             "reqps",
-            "Requests a second to come back later with: a caller asks too often, or the gateway is full.",
+            "Requests a second that were refused for now: too many of one caller, or too many in progress.",
             (
                 Query(
                     f'sum by (code) (hushstream:gateway_requests:rate5m{{code=~"too-many-requests|too-busy", {HERE}}})',
@@ -679,14 +679,14 @@ GATEWAY = Board(
             "Answers without a learner",
             "slot-public",
             "reqps",
-            "Baselines a second that came at once, by call; each of a batch.",
+            "Baselines a second that were answered at once, by call; each of a batch counts.",
             (Query(f"sum by (call) (rate(hushstream_gateway_unlogged_total{{{HERE}}}[5m]))", "{{call}}"),),
         ),
         Panel(
             "Answers",
             "slot-public",
             "reqps",
-            "Answers a second by call, each of a batch.",
+            "Answers a second by call; each of a batch counts.",
             (Query(f"sum by (call) (rate(hushstream_gateway_answers_total{{{HERE}}}[5m]))", "{{call}}"),),
         ),
     ),

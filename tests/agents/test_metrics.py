@@ -210,7 +210,7 @@ def test_a_worker_that_ended_shows_why_until_it_works_again(metrics: Metrics) ->
     metrics.ended("datadir_unusable")
     place = ("hushstream_exit_reason", (("reason", "datadir_unusable"), ("role", "learner")))
     assert samples(metrics.public)[place] == 1
-    metrics.ended_no_more()
+    metrics.works_again()
     assert place not in samples(metrics.public)
 
 

@@ -215,7 +215,7 @@ def test_ratings_in_memory_are_a_dataset_as_their_file_is(tmp_path):
         ),
         (lambda: run("pdol", dataset=pandas.DataFrame({"a": [1]})), "world: expected the mapping of the table"),
         (lambda: run(dataset=[1, 2]), "table: expected a path or a data frame, got list"),
-        (lambda: evaluate(pandas.DataFrame(_decisions())), "expected a mapping for a log of one's own"),
+        (lambda: evaluate(pandas.DataFrame(_decisions())), "expected a mapping with a log of your own"),
         (
             lambda: evaluate(pandas.DataFrame({"who": ["a"]}), mapping=DECISIONS),
             "data frame: missing column age, at, shown, liked|data frame: missing column age, shown, liked, at",
@@ -234,7 +234,7 @@ def test_what_cannot_be_played_is_refused_in_words(call, says):
 
 def test_an_experiment_is_a_result_like_any_other(tmp_path):
     found = experiment("p2b-fig3", quick=True)
-    assert "judged targets reached" in repr(found)
+    assert "evaluated targets reached" in repr(found)
     assert found.headline is None
     assert len(found.to_polars()) == len(found.to_pandas()) == len(found.details.rows)
     assert {path.suffix for path in found.save(tmp_path)} == {".csv", ".json", ".png", ".html"}

@@ -57,7 +57,7 @@ def test_the_table_shows_claim_bound_confidence_runs_and_verdict():
     printed = " ".join(answer.stdout.replace("│", " ").split())
     for word in ("claim (epsilon, delta)", "bound by curve", "1 - 1e-06", "1,000", "NOT PRIVATE AS STATED"):
         assert word in printed
-    assert "Broken, as they must be, are the claims of paper, calibrated as in their papers" in printed
+    assert "The claims of paper, calibrated as in their papers, are broken, as they must be" in printed
 
 
 def test_a_bound_above_its_claim_is_exit_code_one(monkeypatch):
@@ -93,7 +93,7 @@ def test_a_paper_whose_claim_stands_after_all_is_exit_code_one(monkeypatch):
     answer = hushstream("--only", "paper", "--quick")
     assert answer.exit_code == 1
     assert "was not broken" in " ".join(answer.stdout.split())
-    assert "Broken, as they must be" not in answer.stdout
+    assert "are broken, as they must be" not in answer.stdout
     (row,) = json.loads(hushstream("--only", "paper", "--quick", "--json").stdout)["audits"]
     assert (row["claim_broken"], row["passed"]) == (False, False)
 
@@ -140,6 +140,6 @@ def test_a_configuration_of_either_system_is_attacked_by_what_it_releases(tmp_pa
     # In 2,000 runs the bound by the curve is some 2.5, many deviations above 0; in 200 it may be 0.
     told = hushstream("--config", str(place), "--runs", "2000").stdout
     assert "with one reward and as many without" in told
-    assert "By the exact trade-off curve the noise is that of epsilon" in told
+    assert "By the exact trade-off curve, the noise is that of epsilon" in told
     refused = hushstream("slot-sums", "--config", str(place))
     assert "expected a release by slot-sums, got binary" in str(refused.exception)

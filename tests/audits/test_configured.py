@@ -191,7 +191,7 @@ def test_a_long_counter_is_attacked_by_its_first_steps():
     report = audit_config(config, 1_000)
     assert report.settings["horizon"] == 1 << 20
     assert report.settings["steps"] < 10_000
-    assert "with noise for them all" in report.as_text()
+    assert "with the noise for all of them" in report.as_text()
 
 
 def test_what_cannot_be_attacked_is_refused_by_name():
@@ -219,7 +219,7 @@ def test_an_example_is_attacked_at_the_price_that_its_guarantee_states(path):
 def test_an_attack_that_saw_nothing_says_so_and_what_it_would_have_seen():
     report = audit_config(read_config(EXAMPLES / "club.yaml"), 100)
     assert report.result.strongest == 0
-    assert "could not be told apart, so this attack gives no lower bound" in report.as_text()
+    assert "could not be distinguished, so this attack gives no lower bound" in report.as_text()
     assert report.least is None or report.least > 1, "two neighbours at epsilon .1 in a hundred runs"
     assert 0.1 < report.size.least < 0.11, "the size of the noise shows what neighbours do not"
     assert 0.09 < report.size.result.strongest <= 0.1

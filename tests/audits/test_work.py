@@ -84,7 +84,7 @@ def steps_over(one: Work, state: bytes, holds: work.Holds) -> Counter[Any]:
 
 @pytest.mark.parametrize("one", WORKS, ids=lambda one: one.name)
 def test_every_content_is_worked_on_in_the_same_steps_on_arrays_of_the_same_sizes(one: Work) -> None:
-    state = one.stands()
+    state = one.state_before_batch()
     steps_over(one, state, "both")  # what is done once for a process is done now
     nothing, something, both = (steps_over(one, state, holds) for holds in ("nothing", "something", "both"))
     assert nothing.total() > 500
@@ -99,7 +99,7 @@ def test_a_garbage_collection_meanwhile_is_no_step_of_a_role() -> None:
         collected.append(phase)
 
     one, often = WORKS[0], gc.get_threshold()
-    state, batch = one.stands(), one.batch("something")
+    state, batch = one.state_before_batch(), one.batch("something")
     gc.callbacks.append(seen)
     gc.set_threshold(1)
     try:
@@ -180,7 +180,7 @@ def test_a_role_that_takes_longer_over_nothing_fails_its_audit(monkeypatch: pyte
         return lambda: (call(), again() if records == list(one.batch("nothing")) else None)
 
     class Slower:
-        stands, batch, prepared = one.stands, one.batch, staticmethod(twice)
+        state_before_batch, batch, prepared = one.state_before_batch, one.batch, staticmethod(twice)
 
     monkeypatch.setattr(work, "_time_of", calls_of)
     monkeypatch.setattr(work, "REPEATS", 1)

@@ -29,7 +29,7 @@ def test_a_busy_process_takes_its_time_and_an_idle_one_none(tmp_path: Path) -> N
         assert 0.0 < hot.seconds(begun, ended) <= (ended - begun) / 1000 + 0.1
         assert cold.seconds(begun, ended) < hot.seconds(begun, ended)
         assert 0.0 <= hot.others_cores(begun, ended) <= cold.others_cores(begun, ended)
-        assert cold.left_cores(begun, ended) <= hot.left_cores(begun, ended) <= (os.cpu_count() or 1) + 0.1
+        assert cold.free_cores(begun, ended) <= hot.free_cores(begun, ended) <= (os.cpu_count() or 1) + 0.1
 
     asyncio.run(run())
 

@@ -1,4 +1,4 @@
-"""The rates of a gateway: which are held, where the climb ends, and the yardstick that it is held against."""
+"""The rates of a gateway: which are sustained, where the measurement ends, and the baseline."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from hushstream.replay.bench import gateway, vowpal
-from hushstream.replay.bench.gateway import Row, Servers, climb, most_held
-from hushstream.replay.bench.http_load import ask_at, post
+from hushstream.replay.bench.gateway import Row, Servers, highest_sustained, measure_rising
+from hushstream.replay.bench.http_load import post, send_at_rate
 
 NOBODY = Servers(["http://127.0.0.1:1"], {})
 SOON, LATE = (0.002, 0.05), (0.002, 0.2)
@@ -37,18 +37,18 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         ((500, 600), [500, 600], 600),
     ],
 )
-async def test_it_climbs_until_a_rate_is_not_held(
+async def test_rates_rise_until_one_is_not_sustained(
     measured: list[float], rates: Sequence[float], climbed: list[float], most: float
 ) -> None:
-    rows = await climb(NOBODY, rates, 1.0)
+    rows = await measure_rising(NOBODY, rates, 1.0)
     assert measured == climbed
-    assert most_held(rows) == most
+    assert highest_sustained(rows) == most
 
 
-def test_a_rate_with_a_refused_request_is_not_held() -> None:
-    assert not Row(500, 499, SOON, 1).held
-    assert not Row(500, 500, LATE, 0).held
-    assert Row(500, 500, SOON, 0).held
+def test_a_rate_with_a_refused_request_is_not_sustained() -> None:
+    assert not Row(500, 499, SOON, 1).sustained
+    assert not Row(500, 500, LATE, 0).sustained
+    assert Row(500, 500, SOON, 0).sustained
 
 
 def test_requests_a_cpu_second_are_of_the_processes_that_are_named() -> None:
@@ -79,7 +79,7 @@ async def test_callers_take_turns_and_count_what_is_not_logged() -> None:
 
     requests = [post("/v1/decide", b'{"event": %d}' % event) for event in range(40)]
     async with server(0) as one, server(1) as two:
-        found = await ask_at([str(one.make_url("")), str(two.make_url(""))], requests, 1000.0)
+        found = await send_at_rate([str(one.make_url("")), str(two.make_url(""))], requests, 1000.0)
     assert sorted(came[0] + came[1]) == list(range(40)), "each request came once"
     assert set(came[0]) == set(range(0, 40, 2))
     assert (len(found.latencies), found.refused) == (37, 3)
@@ -87,12 +87,12 @@ async def test_callers_take_turns_and_count_what_is_not_logged() -> None:
 
 
 async def test_requests_to_nobody_are_refused_requests() -> None:
-    found = await ask_at(NOBODY.urls, [post("/v1/decide", b"{}")] * 3, 1000.0)
+    found = await send_at_rate(NOBODY.urls, [post("/v1/decide", b"{}")] * 3, 1000.0)
     assert (found.latencies, found.refused) == ([], 3)
 
 
-@pytest.mark.skipif(not vowpal.is_installed(), reason=f"the yardstick is not installed: pip install {vowpal.PACKAGE}")
-async def test_the_yardstick_decides_with_chances_and_learns() -> None:
+@pytest.mark.skipif(not vowpal.is_installed(), reason=f"the baseline is not installed: pip install {vowpal.PACKAGE}")
+async def test_the_baseline_decides_with_chances_and_learns() -> None:
     policy = vowpal.Policy(3, 1)
     shown: list[int] = []
     async with TestClient(TestServer(vowpal.application(policy))) as client:

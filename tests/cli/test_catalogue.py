@@ -85,7 +85,7 @@ def test_items_of_the_model_that_a_deployment_begins_with_are_named_until_they_a
     assert cli("items", "list", *place).out.splitlines() == [
         "boots  -  offered, since version 1",
         "socks  -  offered, since version 3",
-        "Of the model that the deployment begins with, left out here: sunhat",
+        "Items of the deployment's initial model that have no row here: sunhat",
     ]
     (last,) = (one for one in cli("items", "list", *place, "--json").json if not one["offered"])
     assert (last["item"], last["version"]) == ("sunhat", 0)
@@ -97,7 +97,7 @@ def test_items_of_the_model_that_a_deployment_begins_with_are_named_until_they_a
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("add", "socks", "hats", "--title", "Both"), "expected one item beside them, got 2"),
+        (("add", "socks", "hats", "--title", "Both"), "expected one item with them, got 2"),
         (("add", "x" * 100_000), "expected an id of 1 to 128 bytes, got 100000"),
         (("add", "hats", "--features", '{"size": 3}'), "expected names among colour"),
         (("add", "hats", "--features", "red"), "features: expected a JSON object"),

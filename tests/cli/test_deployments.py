@@ -78,8 +78,8 @@ def test_the_lift_of_a_deployment_without_one_names_the_setting_before_any_broke
 def test_a_life_that_promises_nothing_is_said_in_words(cli, config):
     path = config(add="privacy: {epsilon: 2, units_per_person: 1000}\n")
     said = (
-        "for one person as a whole nothing is promised beyond single slots; privacy.units_per_person of at most 2 "
-        "promises a person something"
+        "for one person as a whole nothing is promised beyond single slots; with privacy.units_per_person of at most 2 "
+        "a person is promised something"
     )
     assert f"\n  Warning: {said}.\n" in cli("guarantee", path).out
     values = cli("guarantee", path, "--json").json
@@ -607,7 +607,7 @@ def test_a_number_that_nobody_counts_is_called_a_supposition(cli, tmp_path):
         "Nobody learns more than a factor e^9 about what one person's rewards were, if they gave 9 at most, which "
         "nobody counts"
     )
-    assert "9 rewards of one user, as is supposed: nobody counts them" in cli("guarantee", path).out
+    assert "9 rewards of one user, by assumption: nobody counts them" in cli("guarantee", path).out
 
 
 def test_the_statement_of_another_deployment_is_never_written_over(cli, refused, config, tmp_path, monkeypatch):

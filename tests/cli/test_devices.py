@@ -77,7 +77,7 @@ def test_the_next_signing_key_is_published_for_a_version_to_come(
     before, publish = signing_of(deployment), ("keys", "publish", "--deployment", deployment, "--zone", "signing")
     digest, agreement = load(deployment).digest, (deployment / "agreement.json").read_bytes()
     assert "--from-version: expected the first version" in refused(*publish)
-    assert "published yet, got one that is; turn it first" in refused(*publish, "--from-version", "5")
+    assert "published yet, got one that is; rotate it first" in refused(*publish, "--from-version", "5")
     assert cli("keys", "rotate", "signing", keys).code == 0
     made = cli(*publish, "--from-version", "5", "--json").json
     after = signing_of(deployment)
@@ -89,7 +89,7 @@ def test_the_next_signing_key_is_published_for_a_version_to_come(
     assert (deployment / "agreement.json").read_bytes() == agreement, "devices know the first key and follow from it"
     assert Agreement.read(agreement).signing.keys == before.keys
     role_work("aggregator", load(deployment), KeySource(keys)).make_machine(0)
-    assert "turn it first" in refused(*publish, "--from-version", "9")
+    assert "rotate it first" in refused(*publish, "--from-version", "9")
     assert cli("keys", "rotate", "signing", keys).code == 0
     assert "versions that grow" in refused(*publish, "--from-version", "5")
     said = cli(*publish, "--from-version", "9").out

@@ -60,11 +60,11 @@ def test_a_vendor_lists_adds_retires_imports_and_exports_items_of_its_own(cli, p
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("add", "pin", "pin", "--party", "north"), "expected an id that version"),
+        (("add", "pin", "pin", "--party", "north"), "expected an id that is not offered at version"),
         (("add", "a\x1b[2J", "--party", "north"), "in one line, got a control character"),
         (("add", "a", "--title", "hat\nboots", "--party", "north"), "in one line, got a control character"),
         (("retire", "boots", "--party", "south"), "item: expected one that is offered at version"),
-        (("add", "a", "b", "c", "d", "--party", "north"), "none is used again here, got 3 of 3 that have or had"),
+        (("add", "a", "b", "c", "d", "--party", "north"), "no row is reused here, got 3 of 3 that have or had"),
         (("add", "hat", "--features", '{"colour": "red"}', "--party", "south"), "`items.features` declares none"),
         (("add", "x" * 1000, "--party", "south"), "item: expected an id of 1 to 128 bytes"),
         (("list", "--party", "east"), "expected one of its parties (north, south), got east"),

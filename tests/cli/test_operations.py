@@ -148,7 +148,7 @@ def test_a_trim_says_what_it_would_delete_and_deletes_nothing_unasked(cli, refus
     cli("topics", "apply", *place)
     told = cli("topics", "trim", *place, "--seed", SEED)
     kept = "kept models: these have folded nothing yet, and need its first record: learner/0\n"
-    undone = "Nothing was deleted; --delete does it, for ever.\n"
+    undone = "Nothing was deleted; --delete deletes it for ever.\n"
     assert (told.code, told.out) == (0, f"{kept}would delete 0 records, 0 bytes in all\n{undone}")
     done = cli("topics", "trim", *place, "--seed", SEED, "--role", "shuffler", "--delete", "--json")
     assert done.json == {"deleted": True, "journals": [], "kept": {}}

@@ -107,7 +107,7 @@ WORLDS = (
             "no option --in-flight, which is of p2b; its own are",
         ),
         (("p2b", "--rounds", "3"), "replay p2b: expected no option --rounds, which is of colin; its own are --con"),
-        (("--limit", "9", "--world", "users=8"), "limit: expected it or users of the world"),
+        (("--limit", "9", "--world", "users=8"), "limit: expected limit or users of the world"),
         (("--colour", "red"), "replay p2b: expected no option --colour; its own are --contributors"),
         (("p2b", "--condition"), "--condition: expected a value, got none"),
         (("--condition", "hot"), "conditions: expected some of cold, warm_nonprivate, warm_private, got hot"),
@@ -207,7 +207,7 @@ def test_settings_of_a_connection_are_refused_before_anything_runs(refused, secu
     line = refused(*command, "--bootstrap", "127.0.0.1:1", "--security", wrong)
     assert "pasword: " in line
     assert "hunter2" not in line
-    assert "expected a Kafka that" in refused(*command, "--security", wrong)
+    assert "expected the address of a Kafka" in refused(*command, "--security", wrong)
     assert "expected an encrypted connection" in refused(*command, *unencrypted)
     plain = security("protocol: PLAINTEXT\n")
     assert "expected an encrypted connection" in refused(*command, *unencrypted, "--security", plain)
@@ -279,7 +279,7 @@ def test_empty_and_absent_logs_are_one_line(refused, mapping, tmp_path):
         log.write_text(content, encoding="utf-8")
         assert "the table has no rows" in refused("evaluate", "--log", log, "--mapping", mapping())
     log.unlink()
-    assert "expected a file, there is none" in refused("evaluate", "--log", log, "--mapping", mapping())
+    assert "expected a file, got none" in refused("evaluate", "--log", log, "--mapping", mapping())
     assert "expected a readable UTF-8 mapping file" in refused("evaluate", "--log", log, "--mapping", tmp_path / "no")
     assert "got both or neither" in refused("evaluate")
     assert "unknown log 'nothing'; known: obd" in refused("evaluate", "--dataset", "nothing")

@@ -30,10 +30,10 @@ def test_the_next_key_is_published_once_for_a_time_to_come(
     assert cli("prepare", config(add="slot: {sealed: true}\n"), folder).code == 0
     before = sealed_of(folder)
     publish = ("keys", "publish", "--deployment", folder)
-    assert "published yet, got one that is; turn it first" in refused(*publish)
+    assert "published yet, got one that is; rotate it first" in refused(*publish)
     assert cli("keys", "rotate", "sealing", keys).code == 0
     made = cli(*publish, "--json").json
-    assert "turn it first" in refused(*publish)
+    assert "rotate it first" in refused(*publish)
     system, after = load(folder), sealed_of(folder)
     assert before.sealing is not None
     assert after.sealing is not None

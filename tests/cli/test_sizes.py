@@ -52,7 +52,7 @@ def test_every_topic_and_every_role_is_counted(system: str, cli: Any) -> None:
 
 def test_what_cannot_be_asked_is_refused(refused: Any) -> None:
     told = refused("sizes", "--rate", "0", *SMALL["p2b"])
-    assert "expected a rate above 0, and people and partitions from 1 on" in told
+    assert "expected --rate above 0, --people and --partitions from 1 on" in told
 
 
 def test_the_help_names_what_the_sample_of_a_system_takes(cli: Any) -> None:

@@ -54,7 +54,7 @@ def test_an_older_version_than_was_seen_is_refused_and_so_is_another_statement_o
     device.take(devices.model_of(system, 3).as_bytes(), devices.NOW_MS)
     with pytest.raises(OlderModel, match="expected version 3 or later, got 2"):
         device.take(devices.model_of(system, 2).as_bytes(), devices.NOW_MS)
-    with pytest.raises(BadModel, match="what was stated of version 3"):
+    with pytest.raises(BadModel, match="the known statement of version 3"):
         device.take(devices.model_of(system, 3, reward_variance=0.09).as_bytes(), devices.NOW_MS)
     again = Device.load(device.agreement, device.dump(), random.Random(2).randbytes)
     with pytest.raises(OlderModel, match="expected version 3 or later, got 2"):
@@ -100,7 +100,7 @@ def test_a_signing_key_rotates_and_the_old_one_signs_no_later_version(devices, s
         device.take(later.as_bytes(), devices.NOW_MS)
     number, signature = Signer(keys, (old, new)).sign(3, later.statement)
     assert number == 1
-    with pytest.raises(BadModel, match="keys that follow"):
+    with pytest.raises(BadModel, match="key chains that continue"):
         # Whoever hides the newer key from a device that knows it is noticed.
         device.take(later._replace(signing=system.core.signing).as_bytes(), devices.NOW_MS)
     assert device.take(later._replace(signing_key=number, signature=signature).as_bytes(), devices.NOW_MS).version == 3

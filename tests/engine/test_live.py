@@ -60,6 +60,8 @@ def test_single_units_are_called_protected_only_where_they_are(epsilon, left):
 
 def test_a_ledgers_amounts_are_said_to_be_the_smaller_price_and_the_other_one_stands_beside():
     told = ledger_words(SOUND.unit, SOUND.unit_prices)
-    assert f"costs {SOUND.cost} so, and {SOUND.replace_one} as to which of two it was" in told
+    assert f"costs {SOUND.cost}, and for the question which of two it was {SOUND.replace_one}" in told
     public = replace(SOUND, public_participation=True)
-    assert "as to which of two it was; that it was there is public" in ledger_words(public.unit, public.unit_prices)
+    assert "for the question which of two it was; that it was there is public" in ledger_words(
+        public.unit, public.unit_prices
+    )

@@ -141,7 +141,7 @@ def test_figures_6_and_7_are_played_from_files_of_the_published_form(tmp_path, m
     write_criteo(tmp_path / "criteo", 9000)
     figure = run_experiment("p2b-fig6", tmp_path / "report", quick=True, data_dir=tmp_path)
     assert {row["world"] for row in figure.findings.rows} == {"mediamill"}
-    assert figure.findings.description.settings[-1].startswith("TMC2007 is left out, since its files are not here: run")
+    assert figure.findings.description.settings[-1].startswith("TMC2007 is left out, as its files are absent: run")
     assert {target.name.split(",")[0] for target in figure.findings.targets} == {"MediaMill"}
     figure = run_experiment("p2b-fig7", tmp_path / "report", quick=True, data_dir=tmp_path)
     codes = [row["codes"] for row in figure.findings.rows if row.get("mode") == "paper"]

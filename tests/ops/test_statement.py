@@ -137,8 +137,8 @@ def test_a_collaborative_operator_is_said_to_see_rewards_before_any_noise(rigs, 
 def test_a_life_that_promises_nothing_is_said_in_words():
     statement = statement_of(collaborative(epsilon=2.0, horizon=10_000, rewards_per_user=1000))
     said = (
-        "for one person as a whole nothing is promised beyond single rewards; privacy.units_per_person of at most 4 "
-        "promises a person something"
+        "for one person as a whole nothing is promised beyond single rewards; with privacy.units_per_person of at most "
+        "4 a person is promised something"
     )
     assert facts_of(statement)["warning"] == said
     assert statement.registry["lifetime"].startswith(

@@ -41,7 +41,7 @@ def test_a_life_that_promises_next_to_nothing_is_said_in_words(rewards, warning)
 def test_the_warning_names_the_setting_that_gives_a_person_something():
     life = replace(ONE.lifetime, units=50, cost=Cost(50 * MICRO), exchange=Cost(100 * MICRO), cap=Cap("a.b", 4))
     said = replace(ONE, lifetime=life).warning
-    assert said.endswith("beyond single slots; a.b of at most 4 promises a person something")
+    assert said.endswith("beyond single slots; with a.b of at most 4 a person is promised something")
 
 
 @pytest.mark.parametrize(

@@ -225,7 +225,7 @@ def test_a_policy_of_which_nothing_was_kept_has_no_value_and_says_so(files):
     document = json.loads(json.dumps(found.as_json(), allow_nan=False))
     row = document["policies"][0]
     assert (row["policy"], row["value"], row["ci95"]) == ("cold", None, None)
-    assert row["warnings"] == ["no row was kept: nothing can be said of this policy"]
+    assert row["warnings"] == ["no row was kept: this policy cannot be evaluated"]
     assert row["matched"] > 0
 
 
@@ -256,7 +256,7 @@ def test_results_are_written_as_json_csv_and_a_page(files, tmp_path):
         ({"categories": {"device": ["phone", "desk"], "age": ["1"]}}, "got both for age"),
         ({"categories": {"device": "phone"}}, "categories.device: expected a list of names"),
         ({"categories": {"device": ["phone"]}}, "column device: expected one of the 1 categories of the mapping"),
-        ({"propensity": "p"}, "uniform: expected it or a propensity column, got both"),
+        ({"propensity": "p"}, "uniform: expected uniform or a propensity column, got both"),
         ({"context": ["device", "size"], "bounds": {"size": [0, 1]}}, "missing column size"),
         ({"user": None}, "user: expected a non-empty text"),
     ],
@@ -271,7 +271,7 @@ def test_a_log_that_cannot_be_replayed_is_refused(files, changes, message):
     [
         ({"log": None, "mapping": None}, "got both or neither"),
         ({"dataset": "obd"}, "got both or neither"),
-        ({"mapping": None}, "expected a mapping for a log"),
+        ({"mapping": None}, "expected a mapping with a log"),
         ({"contributors": 1.0}, "contributors: expected a share"),
         ({"limit": 0}, "limit: expected at least 1 row"),
         ({"limit": 1}, "expected at least 2 users"),

@@ -189,7 +189,7 @@ def test_ids_and_points_in_time_of_any_name_are_left_out(tmp_path):
     ]
     features, left_out = _left_out(tmp_path, "badge,basketId,seen,country", rows)
     assert list(features) == ["country"]
-    assert "write it as `user`" in left_out["badge"]
+    assert "write the column as `user`" in left_out["badge"]
     assert left_out["basketId"] == left_out["badge"]
     assert "points in time" in left_out["seen"]
 

@@ -163,7 +163,7 @@ def test_a_deployment_that_does_not_fit_the_log_is_refused(place, tmp_path, chan
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"config": {"privacy": {"epsilon": 2}}}, "deployment: expected a log of one's own and no other setting"),
+        ({"config": {"privacy": {"epsilon": 2}}}, "deployment: expected a log of your own and no further setting"),
         ({"conditions": ("warm_nonprivate",)}, "expected some of cold, warm_private where features are declared"),
     ],
 )

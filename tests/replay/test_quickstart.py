@@ -22,7 +22,7 @@ import yaml
 from hushstream.agents.worker.deployment import load, parse_config, prepare, read_config
 from hushstream.features.schema import declare
 from hushstream.replay.quickstart.page import MARK, serve
-from hushstream.replay.quickstart.run import lay_out, learned
+from hushstream.replay.quickstart.run import learned, prepare_folder
 from hushstream.replay.worlds.shop import DECLARATION, ITEMS
 from hushstream.schemas.errors import HushstreamError
 from patience import Patience, patience
@@ -52,10 +52,10 @@ def test_the_page_shows_the_shop_that_ships():
 
 
 def test_the_folder_keeps_what_was_edited_and_makes_the_deployment_anew(tmp_path):
-    first = lay_out(tmp_path)
+    first = prepare_folder(tmp_path)
     path = tmp_path / "fast.yaml"
     path.write_text(path.read_text(encoding="utf-8").replace("{capacity: 6}", "{capacity: 5}"), encoding="utf-8")
-    second = lay_out(tmp_path)
+    second = prepare_folder(tmp_path)
     assert (first.core.config.arms, second.core.config.arms) == (6, 5)
     assert first.digest != second.digest
 
@@ -64,13 +64,13 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path):
     (tmp_path / "deployment").mkdir()
     (tmp_path / "deployment" / "mine").touch()
     with pytest.raises(HushstreamError, match="expected a folder that a quickstart made, or none"):
-        lay_out(tmp_path)
+        prepare_folder(tmp_path)
     assert (tmp_path / "deployment" / "mine").exists()
     (tmp_path / "fast.yaml").write_text(
         "system: pdol\ndeployment: d\nnodes: 2\nfeatures: {dimension: 3}\n", encoding="utf-8"
     )
     with pytest.raises(HushstreamError, match="expected a hosted deployment of p2b, got pdol"):
-        lay_out(tmp_path)
+        prepare_folder(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_what_the_simulated_visitors_cannot_tell_is_refused(tmp_path, old, new, 
     assert old in text
     (tmp_path / "fast.yaml").write_text(text.replace(old, new), encoding="utf-8")
     with pytest.raises(HushstreamError) as caught:
-        lay_out(tmp_path)
+        prepare_folder(tmp_path)
     assert said in str(caught.value)
 
 

@@ -170,7 +170,7 @@ def test_a_wrong_table_is_refused(tmp_path, mapping, text, message):
 def test_other_encodings_and_absent_files_are_refused(tmp_path, mapping):
     with pytest.raises(LogError, match="expected UTF-8"):
         _whole(_csv(tmp_path, HEADER + ROWS, "utf-16"), mapping)
-    with pytest.raises(LogError, match="expected a file, there is none"):
+    with pytest.raises(LogError, match="expected a file, got none"):
         _whole(tmp_path / "absent.csv", mapping)
     wrong = tmp_path / "log.parquet"
     wrong.write_bytes(b"not parquet at all")

@@ -73,7 +73,7 @@ def test_too_few_rows_or_one_user_alone_give_no_verdict(users):
     assert (found.judged, found.kept) == ((), None)
     assert set(found.left_out) == {"arm 0", "arm 1", "arm 2"}
     said = verdict(found, PROMISED)
-    assert said.startswith(f"No verdict: too few of the {users * ROWS} rows tell")
+    assert said.startswith(f"No verdict: too few of the {users * ROWS} rows show")
     assert "better than the logged one" in said
     assert relative_gain(found) == ""
 
@@ -107,7 +107,7 @@ def test_a_verdict_says_what_the_private_start_gains_and_keeps_and_whom_too_few_
     assert found.startswith(f"{first}That is 0.0100 (20 %) more than the logged policy's 0.0500; ")
     assert "The best of 2 policies is “warm, NOT PRIVATE”: 0.0700" in found
     assert "it keeps 86 % (95 % interval 80 % to 90 %) of the reward of “warm, NOT PRIVATE”." in found
-    assert found.endswith("Too few rows tell of “cold”.")
+    assert found.endswith("Too few rows for “cold”.")
     assert relative_gain(Gains(0.05, 900, (exact, private), {}, kept)) == "+20 %", "the private one's"
     assert relative_gain(Gains(0.0, 900, (exact, private), {}, kept)) == ""
 
@@ -115,5 +115,5 @@ def test_a_verdict_says_what_the_private_start_gains_and_keeps_and_whom_too_few_
 def test_a_private_start_that_too_few_rows_tell_of_is_said_first_and_gives_no_figure():
     judged = Gains(0.05, 900, (_gain("popular", 0.01, 0.004),), {"warm_private": (12.0, 3)}, None)
     found = verdict(judged, PROMISED)
-    assert found.startswith("What the private start would earn is not known: of 900 rows 12 tell of it, 3 of them ")
+    assert found.startswith("The reward of the private start is not known: of 900 rows it has 12 effective ones, 3 of ")
     assert relative_gain(judged) == ""

@@ -394,8 +394,9 @@ class Client:
     async def end_phase(self, phase: int) -> None:
         """End a phase (a public event): every due slot is sent and every open window closes.
 
-        It ends all attribution windows, and slots get the rewards that have come so far. So report all rewards before:
-        a click that comes later counts as no click.
+        It ends all attribution windows: slots are made of the interactions whose reward is known by then. So report
+        every reward before, also each reward of 0: otherwise slots would hold clicked interactions more often than they
+        should.
 
         The phase end goes to all partitions, behind every record of this client that the log has acknowledged.
         """

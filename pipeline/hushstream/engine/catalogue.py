@@ -295,7 +295,7 @@ class Catalogue:
                 raise UnknownItem(f"item: expected one that is offered at version {self.version}, got another id")
             return known._replace(retired=change.version, retired_ms=max(self.now_ms, log_time_ms))
         if known is not None and known.offered:
-            raise RepeatedItem(f"item: expected an id that version {self.version} has not, got one that is offered")
+            raise RepeatedItem(f"item: expected an id that is not offered at version {self.version}, got one that is")
         if known is not None:
             # The item still has its row, and everything that was learned about it.
             return known._replace(title=change.title, features=change.features, retired=_NEVER, retired_ms=0)
@@ -363,7 +363,7 @@ class Catalogue:
         reuse_after_ms = self.rules.reuse_after_ms
         if reuse_after_ms is None:
             raise CatalogueFull(
-                f"catalogue: expected a row that never had an item, as none is used again here, got {capacity} of "
+                f"catalogue: expected a row that never had an item, as no row is reused here, got {capacity} of "
                 f"{capacity} that have or had one (capacity)"
             )
         if not retired:
@@ -373,7 +373,7 @@ class Catalogue:
         if wait_ms > 0:
             raise CatalogueFull(
                 f"catalogue: expected a free row, got {capacity - len(retired)} of {capacity} with items and "
-                f"{len(retired)} that wait until nothing of their retired items is on its way; the first is free in "
+                f"{len(retired)} that wait for late records of their retired items; the first is free in "
                 f"{-(-wait_ms // 1000)} s"
             )
         return row

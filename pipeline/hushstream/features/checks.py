@@ -98,7 +98,7 @@ def limits(place: str, given: object) -> tuple[float, float]:
     if not low < high:
         raise BadDeclaration(f"{place}: expected the low end below the high end, got {low:g} and {high:g}")
     if not math.isfinite(high - low) or high - low < 1e-9 * max(abs(low), abs(high)):
-        raise BadDeclaration(f"{place}: expected ends that 64-bit numbers tell apart, got {low:g} and {high:g}")
+        raise BadDeclaration(f"{place}: expected ends that differ as 64-bit numbers, got {low:g} and {high:g}")
     return low, high
 
 

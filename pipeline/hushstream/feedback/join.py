@@ -87,7 +87,7 @@ class OpenDecisions(dict[str, OpenDecision]):
     def __init__(self) -> None:
         """Start with none."""
         super().__init__()
-        self._answered: KeptAnswers | None = None  # Most users have no open decision most of the time.
+        self._answered: KeptAnswers | None = None  # Most users have no kept answer most of the time.
 
     def has_answer(self, event_id: str) -> bool:
         """Whether the answer of this event is kept because it was rewarded."""

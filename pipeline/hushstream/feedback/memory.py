@@ -176,7 +176,7 @@ class ShownEarlyFeedback:
         """Remove and return the feedback for an event that has now been decided, whoever sent it."""
         users = self._by_event.pop(event_id, None)
         if users is None:
-            return []  # as for most events
+            return []  # The usual case: no feedback waits for the event.
         self._by_user.subtract(users.keys())
         self._held -= len(users)
         for user in users:

@@ -203,7 +203,7 @@ def read_key_file(path: str | Path) -> list[str]:
         command = f"hushstream keys generate {shlex.quote(str(source.parent))} --zone {source.stem}"
         raise KeyFileError(
             f"key file {source}: expected a file, got none; `{command}` makes one for a deployment that has not begun, "
-            "any other has its key in a backup"
+            "the key of any other deployment has to be restored from its backup"
         ) from None
     except OSError as error:
         raise KeyFileError(f"key file {source}: expected to read it, got: {error.strerror}") from None

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-_TOLD = ("shown", "rewarded")
+_REPORTED = ("shown", "rewarded")
 """Names of the counts of what an application reports after a decision."""
 
 
@@ -25,7 +25,7 @@ def throughput(
             live run gives no counts, as the number of rewards is zone-private: its events are its decisions.
         memory: peak resident bytes by process.
     """
-    events = decisions + sum(counts.get(name, 0) for name in _TOLD)
+    events = decisions + sum(counts.get(name, 0) for name in _REPORTED)
     figures = {
         "seconds": seconds,
         "decisions": float(decisions),

@@ -53,7 +53,7 @@ def world_values(dataset: str, values: dict[str, Any], limit: int | None, data_d
             f"{', '.join(known)}"
         )
     if limit is not None and "users" in values:
-        raise HushstreamError("limit: expected it or users of the world, which mean the same, got both")
+        raise HushstreamError("limit: expected limit or users of the world, which mean the same, got both")
     if limit is not None:
         values["users"] = limit
     if data_dir is not None and "data_dir" in known:

@@ -81,7 +81,7 @@ class Measured(NamedTuple):
             yield f"{role}: {1e6 * seconds / self.interactions:.1f} us of CPU an interaction"
 
 
-class Asked(NamedTuple):
+class ExpectedLoad(NamedTuple):
     """The load that a deployment has to carry.
 
     Attributes:
@@ -95,31 +95,31 @@ class Asked(NamedTuple):
     partitions: int
 
 
-def needs(found: Measured, asked: Asked, kept_ms: Mapping[str, int | None], answering: str) -> Iterator[str]:
-    """Yield lines that say what ``asked`` needs, if every interaction and every user costs what one cost in the run.
+def needs(found: Measured, load: ExpectedLoad, kept_ms: Mapping[str, int | None], answering: str) -> Iterator[str]:
+    """Yield lines that say what ``load`` needs, if every interaction and every user costs what one cost in the run.
 
     Args:
         found: the measurements of a run.
-        asked: the load.
+        load: the expected load.
         kept_ms: how long each topic is kept; None for ever.
-        answering: the role that answers users: it has ``asked.partitions`` home partitions, every other role one.
+        answering: the role that answers users: it has ``load.partitions`` home partitions, every other role one.
     """
     yield ""
     yield (
-        f"What {asked.rate:,.0f} interactions a second of {asked.people:,} users need, by these figures; of a core "
+        f"What {load.rate:,.0f} interactions a second of {load.people:,} users need, by these figures; of a core "
         f"{BUSY:.0%} is planned"
     )
     for role, seconds in found.seconds.items():
-        cores = asked.rate * seconds / found.interactions
-        homes = asked.partitions if role == answering else 1
-        told = f"{role}: {cores:.2f} cores busy, so {math.ceil(cores / BUSY):,} of them"
+        cores = load.rate * seconds / found.interactions
+        homes = load.partitions if role == answering else 1
+        line = f"{role}: {cores:.2f} cores busy, so {math.ceil(cores / BUSY):,} of them"
         if role in found.memory:
-            memory, state = (held[role] / found.users * asked.people / homes for held in (found.memory, found.state))
-            told += f"; a partition holds at most {memory / 1e6:,.1f} MB in memory, {state / 1e6:,.1f} MB on disk"
+            memory, state = (held[role] / found.users * load.people / homes for held in (found.memory, found.state))
+            line += f"; a partition holds at most {memory / 1e6:,.1f} MB in memory, {state / 1e6:,.1f} MB on disk"
         if role == answering and cores / BUSY > homes:
-            told += f"; {homes:,} partitions are too few: at least {math.ceil(cores / BUSY):,}"
-        yield told
-    rates = {name: asked.rate * found.bytes_of([name]) for name in found.topics}
+            line += f"; {homes:,} partitions are too few: at least {math.ceil(cores / BUSY):,}"
+        yield line
+    rates = {name: load.rate * found.bytes_of([name]) for name in found.topics}
     yield f"brokers: {sum(rates.values()) / 1e6:,.2f} MB a second come in, {COPIES} times as much is written"
     days = {name: kept / 1000 / DAY_SECONDS for name, kept in kept_ms.items() if kept is not None}
     lasting = sum(rate for name, rate in rates.items() if name not in days)
@@ -219,10 +219,10 @@ async def _played(sample: Sample, log: DirectEventLog) -> None:
 
 def parser_of(system: str) -> argparse.ArgumentParser:
     """The parser of the command's options, those of the system's sample among them."""
-    description = "What one interaction and one user take of disk, memory and CPU, measured here, what a rate needs."
+    description = "Measures disk, memory and CPU of an interaction and a user; --rate adds what a deployment needs."
     parser = argparse.ArgumentParser("hushstream sizes", description=description, allow_abbrev=False)
-    parser.add_argument("--system", choices=SAMPLES, default=system, help="whose sample is played (%(default)s)")
-    parser.add_argument("--rate", type=float, help="interactions a second at its busiest: what so many need")
+    parser.add_argument("--system", choices=SAMPLES, default=system, help="system whose sample is played (%(default)s)")
+    parser.add_argument("--rate", type=float, help="interactions a second at the peak, to print what they need")
     parser.add_argument("--people", type=int, default=1_000_000, help="users whose state is kept (%(default)s)")
     parser.add_argument("--partitions", type=int, default=100, help="of the role that answers (%(default)s)")
     for name, default in shape_of(system).items():
@@ -236,7 +236,7 @@ def shape_of(system: str) -> dict[str, int]:
     return {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
 
 
-def asked_of(given: argparse.Namespace) -> Asked | None:
+def load_of(given: argparse.Namespace) -> ExpectedLoad | None:
     """The load that the options ask about; None without ``--rate``.
 
     Raises:
@@ -245,8 +245,8 @@ def asked_of(given: argparse.Namespace) -> Asked | None:
     if given.rate is None:
         return None
     if given.rate <= 0 or min(given.people, given.partitions) < 1:
-        raise HushstreamError("sizes: expected a rate above 0, and people and partitions from 1 on")
-    return Asked(given.rate, given.people, given.partitions)
+        raise HushstreamError("sizes: expected --rate above 0, --people and --partitions from 1 on")
+    return ExpectedLoad(given.rate, given.people, given.partitions)
 
 
 def main(arguments: list[str]) -> int:
@@ -255,13 +255,13 @@ def main(arguments: list[str]) -> int:
     named.add_argument("--system", choices=SAMPLES, default=next(iter(SAMPLES)))
     system = named.parse_known_args(arguments)[0].system
     given = parser_of(system).parse_args(arguments)
-    asked, shape = asked_of(given), {name: getattr(given, name) for name in shape_of(system)}
+    load, shape = load_of(given), {name: getattr(given, name) for name in shape_of(system)}
     with tempfile.TemporaryDirectory(prefix="hushstream-sizes-") as folder:
         sample = SAMPLES[system](Path(folder), **shape)
         found = measure(sample, shape["users"])
     print(f"{system}: {sample.interactions} interactions, {', '.join(f'{n} {v}' for n, v in shape.items())}")
     print(*found.as_lines(), sep="\n")
-    if asked is not None:
+    if load is not None:
         kept_ms = {topic.name: topic.retention_ms for topic in sample.system.topics}
-        print(*needs(found, asked, kept_ms, sample.system.roles[0].name), sep="\n")
+        print(*needs(found, load, kept_ms, sample.system.roles[0].name), sep="\n")
     return 0

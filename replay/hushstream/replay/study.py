@@ -44,7 +44,7 @@ class Played(Protocol):
         """The findings of `verify` by role; None where it was not asked for."""
 
 
-class Judged(Protocol):
+class EvaluatedLog(Protocol):
     """The result of an evaluation on the log of another policy."""
 
     @property
@@ -125,7 +125,7 @@ class Study:
     paper: Callable[[Scale, Progress | None], dict[str, Any]] | None = None
     quickstart: Callable[[Mapping[str, Any], Callable[[str], None]], Mapping[str, Any]] | None = None
     soak: Callable[[Sequence[Any], Callable[[str], None]], tuple[Any, RenderableType]] | None = None
-    evaluate: Callable[[Mapping[str, Any], Progress | None], Judged] | None = None
+    evaluate: Callable[[Mapping[str, Any], Progress | None], EvaluatedLog] | None = None
     sample: Callable[..., Sample] | None = None
     live: Callable[[Path, int, float], Sample] | None = None
 

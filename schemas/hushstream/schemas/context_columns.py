@@ -142,7 +142,7 @@ class _ContextGatherer:
         self._arms = arms
         self._mask_bytes = (arms + 7) // 8
         self._full = ((1 << arms) - 1).to_bytes(self._mask_bytes, "little")
-        """The eligible mask that allows every arm; it is shown as the empty mask, which means the same."""
+        """The eligible mask that allows every arm. Readers return the empty mask instead, which means the same."""
         self._event_ids: list[str] = []
         self._users: list[str] = []
         self._tracks: list[str] = []

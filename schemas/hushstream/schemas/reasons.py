@@ -11,7 +11,7 @@ class Reason(StrEnum):
     TOO_LARGE = "too_large"
     """More than `codec.MAX_VALUE_BYTES` bytes; nothing of it was decoded."""
     COMPRESSED = "compressed"
-    """It came in a compressed batch, which nobody unpacks: nothing of a deployment is sent so."""
+    """It came in a compressed batch. Readers decompress none, because no writer of a deployment compresses batches."""
     NOT_SINGLE_OBJECT = "not_single_object"
     """No Avro single-object header (C3 01 and eight bytes of fingerprint)."""
     UNKNOWN_FINGERPRINT = "unknown_fingerprint"

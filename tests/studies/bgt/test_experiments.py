@@ -83,8 +83,8 @@ def test_targets_judge_the_rows_that_they_name() -> None:
     rows += [{"world": world, "form": "three slots", "rmse": 0.2} for world in table.WORLDS]
     reached = {row.name: row.reached for row in table.targets(rows)}
     assert not reached["filmtrust, planner against random"]
-    assert reached["filmtrust, even-82 less planner"]
-    assert not reached["filmtrust, planner less even-100"]
+    assert reached["filmtrust, even-82 minus planner"]
+    assert not reached["filmtrust, planner minus even-100"]
     lost = [{"lost": share, "rmse": 0.19} for share in three_slots.LOST]
     assert [row.reached for row in three_slots.lost_targets(lost)] == [True, True, False]
     apart = [{"world": "w", "schedule": "random", "difference": -0.003}]

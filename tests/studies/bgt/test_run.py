@@ -1,4 +1,4 @@
-"""Replays of ratings: errors stand beside what costs nothing, own files are played, and what cannot be is refused."""
+"""Replays of ratings: errors stand beside those of baselines, own files are played, and what cannot be is refused."""
 
 from __future__ import annotations
 

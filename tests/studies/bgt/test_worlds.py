@@ -88,7 +88,7 @@ def test_mappings_that_cannot_be_are_refused_by_key(change, match: str) -> None:
 def test_missing_keys_and_unnamed_items_are_refused() -> None:
     with pytest.raises(LogError, match="missing key user, highest"):
         parse_rating_mapping({"item": "i", "rating": "r", "lowest": 0}, "m")
-    with pytest.raises(LogError, match="rows cannot tell"):
+    with pytest.raises(LogError, match="rows are not public"):
         parse_rating_mapping({name: value for name, value in PLAIN.items() if name != "items"}, "m")
 
 

@@ -69,7 +69,7 @@ def test_rows_become_visits_of_their_vendors(tmp_path, kind):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"data": None}, r"missing key data \(`data: public`, where exact figures"),
+        ({"data": None}, r"missing key data \(`data: public`, if exact figures"),
         ({"data": "secret"}, "data: expected `data: public`"),
         ({"public": True}, "unknown key public"),
         ({"items": {}}, "items: expected names with values"),

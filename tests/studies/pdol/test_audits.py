@@ -16,9 +16,9 @@ import pytest
 from hushstream.counting import Concentrated
 from hushstream.counting.buffered.blt import BufferedToeplitz
 from hushstream.replay.studies.pdol.audits.rows import (
-    ABREAST,
     DELTA,
     HORIZON,
+    PARALLEL_RUNS,
     Domain,
     audit_domain,
     audit_gossip,
@@ -66,7 +66,7 @@ def from_exact_parameters(node: NodeState, rows: Rows, model: np.ndarray) -> np.
 
 HALF = BufferedToeplitz(
     budget=Concentrated(4 * Concentrated.for_epsilon(8.0, DELTA).rho, DELTA),
-    dimension=ABREAST,
+    dimension=PARALLEL_RUNS,
     sensitivity=UNIT,
     horizon=HORIZON,
 )

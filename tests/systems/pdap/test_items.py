@@ -165,7 +165,7 @@ def test_bad_items_are_refused_at_the_client_and_are_dead_letters_behind_it(tmp_
         with pytest.raises(UnknownItem):
             await north.items.retire("tea")
         await north.items.add("cap")
-        with pytest.raises(CatalogueFull, match="none is used again here, got 3 of 3 that have or had one"):
+        with pytest.raises(CatalogueFull, match="no row is reused here, got 3 of 3 that have or had one"):
             await north.items.add("one too many")
         # Two clients of one vendor race: what does not count is told to whoever sent it, and nothing is lost.
         async with client_of(loop, "south") as other:

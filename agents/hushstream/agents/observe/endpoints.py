@@ -79,8 +79,8 @@ class MetricsEndpoints:
             return None
         made: Wsgi = make_wsgi_app(registry)
         token, certificate = self._access.token, self._access.certificate
-        application = made if token is None else _guarded(made, token)
-        family, address = _best(host, port)
+        application = made if token is None else _with_token(made, token)
+        family, address = _first_address(host, port)
         server = make_server(address, port, application, _server_of(family), handler_class=_Handler)
         if certificate is not None:
             # The handshake runs in the thread of the request, so a caller that sends nothing blocks only that thread.
@@ -119,14 +119,14 @@ def _server_of(family: socket.AddressFamily) -> type[_Server]:
     return type("_OfFamily", (_Server,), {"address_family": family})
 
 
-def _best(host: str, port: int) -> tuple[socket.AddressFamily, str]:
+def _first_address(host: str, port: int) -> tuple[socket.AddressFamily, str]:
     """The first address of a host, with its address family."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, _, _, _, address = found[0]
     return family, str(address[0])
 
 
-def _guarded(application: Wsgi, token: str) -> Wsgi:
+def _with_token(application: Wsgi, token: str) -> Wsgi:
     expected = f"Bearer {token}".encode()
 
     def answer(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:

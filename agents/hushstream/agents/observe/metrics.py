@@ -193,7 +193,7 @@ class Metrics:
         """Set the number of home partitions of the role; before that, metrics name no partition."""
         self._labels = replace(self._labels, partitions=partitions)
 
-    def ended_no_more(self) -> None:
+    def works_again(self) -> None:
         """Show that the worker is working again."""
         self._metrics["hushstream_exit_reason"].clear()
 

@@ -301,10 +301,10 @@ class PartitionDriver:
         committed = self._machine.committed()
         for index, step in enumerate(steps):
             await self._submit(step, committed if index == len(steps) - 1 else None, started)
-        self._say_refused(steps)
+        self._log_refused(steps)
         return True
 
-    def _say_refused(self, steps: Sequence[Step]) -> None:
+    def _log_refused(self, steps: Sequence[Step]) -> None:
         """Log once why releases are withheld; the scope and the amounts depend only on the configuration."""
         if not any(Outcome.RELEASE_WITHHELD in step.counts for step in steps):
             return

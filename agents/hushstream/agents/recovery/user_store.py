@@ -118,7 +118,7 @@ class UserDatabase:
             DatadirUnusable: the file cannot be opened or created, or there is no room.
         """
         self._path = path
-        with self._judged():
+        with self._own_errors():
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             # The private databases hold users, too: put them beside the file, not into a shared temporary folder.
             os.environ.setdefault("SQLITE_TMPDIR", str(path.parent))
@@ -145,7 +145,7 @@ class UserDatabase:
         Raises:
             UsersLost, DatadirUnusable, DamagedUserStore: the file cannot be read.
         """
-        with self._judged(), self._lock:
+        with self._own_errors(), self._lock:
             for layer in self._layers:
                 layer.close()
             if seal is not None:
@@ -172,7 +172,7 @@ class UserDatabase:
     @property
     def behind(self) -> bool:
         """Whether another process has written a snapshot since this one wrote or opened the file."""
-        with self._judged():
+        with self._own_errors():
             return _generation(self._main) != self._generation
 
     def get(self, key: bytes) -> bytes | None:
@@ -181,7 +181,7 @@ class UserDatabase:
         Raises:
             UsersLost: another owner has written the file.
         """
-        with self._judged(), self._lock:
+        with self._own_errors(), self._lock:
             for layer in reversed(self._layers):
                 row = layer.execute(_GET, (key,)).fetchone()
                 if row is not None:
@@ -194,7 +194,7 @@ class UserDatabase:
         return self._put(self._layers[-1], users)
 
     def cut(self) -> None:
-        with self._judged(), self._lock:
+        with self._own_errors(), self._lock:
             self._layers.append(_open_private())
 
     def complete(self, users: Iterable[StoredUser]) -> bool:
@@ -206,7 +206,7 @@ class UserDatabase:
         Raises:
             UsersLost: another owner has written the file.
         """
-        with self._judged():
+        with self._own_errors():
             newer: set[bytes] = set()
             since: list[StoredUser] = []
             with self._lock:
@@ -231,7 +231,7 @@ class UserDatabase:
             UsersLost: another owner has written the file.
             SealBroken: it was altered.
         """
-        with self._judged(), self._lock:
+        with self._own_errors(), self._lock:
             generation, content = self._main.execute(_CONTENT_WHOSE).fetchone()
             self._require_own(generation)
         return None if content is None else self._seal.unpack_file(bytes(content))
@@ -262,7 +262,7 @@ class UserDatabase:
         except sqlite3.DatabaseError as error:
             self._saving = None
             if _code(error) in _DAMAGED:
-                raise self._meaning(error) from None
+                raise self._own_error(error) from None
             raise OSError(f"{self._path}: {error}") from None
         with self._lock:
             self._generation, self._saving = saving, None
@@ -311,7 +311,7 @@ class UserDatabase:
     def put_aside(self) -> Path:
         """Copy the file, then empty it of users and snapshot; returns the path of the copy."""
         aside = self._path.with_suffix(".other-version")
-        with self._judged():
+        with self._own_errors():
             aside.unlink(missing_ok=True)
             _make_private_file(aside)
             with closing(_connect(self._path)) as writer:
@@ -321,7 +321,7 @@ class UserDatabase:
 
     def clear(self) -> None:
         """Empty the file of its users and its snapshot."""
-        with self._judged(), closing(_connect(self._path)) as writer:
+        with self._own_errors(), closing(_connect(self._path)) as writer:
             _empty(writer)
         self.rewind()
 
@@ -352,13 +352,13 @@ class UserDatabase:
         return self._layers[:-1]
 
     def _sealed(self, user: StoredUser) -> tuple[bytes, int, bytes]:
-        return user.key, user.seen_ms, self._writer.seal(user.value, _bound(user.key, user.seen_ms))
+        return user.key, user.seen_ms, self._writer.seal(user.value, _associated_data(user.key, user.seen_ms))
 
     def _sealed_file(self, content: bytes) -> bytes:
         return b"".join(self._seal.pack_file(os.urandom(SALT_BYTES), content))
 
     def _opened(self, key: bytes, seen_ms: int, value: bytes) -> bytes:
-        return self._seal.open(_PURPOSE, bytes(value), _bound(key, seen_ms))
+        return self._seal.open(_PURPOSE, bytes(value), _associated_data(key, seen_ms))
 
     def _user(self, key: bytes, seen_ms: int, value: bytes) -> StoredUser:
         return StoredUser(key, seen_ms, self._opened(key, seen_ms, value))
@@ -368,18 +368,18 @@ class UserDatabase:
             raise UsersLost(f"{self._path}: another owner of the partition has written a newer snapshot")
 
     @contextmanager
-    def _judged(self) -> Iterator[None]:
+    def _own_errors(self) -> Iterator[None]:
         """Turn SQLite's errors in the block into ours."""
         try:
             yield
         except sqlite3.DatabaseError as error:
-            raise self._meaning(error) from None
+            raise self._own_error(error) from None
         except SealBroken as error:
             raise self._damaged(error) from None
         except OSError as error:
             raise self._unusable(error.strerror or type(error).__name__) from None
 
-    def _meaning(self, error: sqlite3.DatabaseError) -> HushstreamError:
+    def _own_error(self, error: sqlite3.DatabaseError) -> HushstreamError:
         if _code(error) in _DAMAGED:
             return self._damaged(error)
         if _code(error) in _HELD:
@@ -412,7 +412,7 @@ def _drawn() -> int:
     return int.from_bytes(os.urandom(_GENERATION_BYTES), "big")
 
 
-def _bound(key: bytes, seen_ms: int) -> bytes:
+def _associated_data(key: bytes, seen_ms: int) -> bytes:
     """Bind a sealed value to its user and time: the value of another user, or of another time, does not open there."""
     return seen_ms.to_bytes(_SEEN_BYTES, "little", signed=True) + key
 
@@ -519,10 +519,10 @@ def _rewrite(main: sqlite3.Connection, seal: StorageSeal, statements: Iterable[s
             raise
 
     def sealed_user(value: bytes, key: bytes, seen_ms: int) -> bytes:
-        return writer.seal(value, _bound(key, seen_ms))
+        return writer.seal(value, _associated_data(key, seen_ms))
 
     def opened_user(value: bytes, key: bytes, seen_ms: int) -> bytes:
-        return opened(lambda: seal.open(_PURPOSE, value, _bound(key, seen_ms)))
+        return opened(lambda: seal.open(_PURPOSE, value, _associated_data(key, seen_ms)))
 
     def sealed_file(content: bytes | None) -> bytes | None:
         return None if content is None else b"".join(seal.pack_file(os.urandom(SALT_BYTES), content))

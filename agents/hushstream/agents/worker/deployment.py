@@ -236,7 +236,7 @@ def prepare(
     Raises:
         ConfigurationError: the folder belongs to another configuration, or the system refuses to prepare it.
     """
-    content = _made(folder, config, inputs, keys, _purpose(folder, public_dataset, non_private_arm))
+    content = _contents(folder, config, inputs, keys, _purpose(folder, public_dataset, non_private_arm))
     there = artefacts_of(folder)
     system = kind_of(config.system).assemble(config, Artefacts(there.where, {**there.files, **content}))
     _write(folder, config, content)
@@ -252,10 +252,10 @@ def make_folder(
     non_private_arm: bool = True,
 ) -> None:
     """Make the folder as `prepare` does, without loading the system from it; raises as `prepare` does."""
-    _write(folder, config, _made(folder, config, inputs, keys, _purpose(folder, public_dataset, non_private_arm)))
+    _write(folder, config, _contents(folder, config, inputs, keys, _purpose(folder, public_dataset, non_private_arm)))
 
 
-def _made(
+def _contents(
     folder: Path,
     config: DeploymentValues,
     inputs: Mapping[str, tuple[str, str]] | None,

@@ -14,8 +14,7 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
-from faust.types import TP
-
+from hushstream.agents.kafka.faust_types import TP
 from hushstream.agents.kafka.intake import Intake
 from hushstream.agents.observe.metrics import Metrics
 from hushstream.agents.observe.rate_limited_log import RateLimitedLog
@@ -125,7 +124,7 @@ class Health:
         self._limited_log = RateLimitedLog(logger)
         self._out = False
 
-    def look(self, ends: Callable[[tuple[str, int]], int | None]) -> None:
+    def measure(self, ends: Callable[[tuple[str, int]], int | None]) -> None:
         """Set the gauges; ``ends`` gives the end of an input log when it was last fetched."""
         fetched = self._contact.fetch_age(TP(*source) for source in self._intake.open_sources())
         drivers = list(self._homes.drivers.values())
@@ -141,9 +140,9 @@ class Health:
         now = time.monotonic()
         for driver in drivers:
             self._show_dark(driver, ends, now)
-        self._say(fetched)
+        self._log_contact(fetched)
 
-    def outside(self, seconds: float) -> None:
+    def measure_outside(self, seconds: float) -> None:
         """Set the gauges of a worker outside its group, which fetches nothing; its last save was ``seconds`` ago."""
         self._metrics.health(
             fetch_age_seconds=0.0, group_heartbeat_age_seconds=0.0, append_wait_seconds=0.0,
@@ -158,7 +157,7 @@ class Health:
         seconds = self._darkness.seconds(driver.partition, leading.low, end, now)
         self._metrics.dark(driver.partition, _stepped(seconds))
 
-    def _say(self, fetch_age_seconds: float) -> None:
+    def _log_contact(self, fetch_age_seconds: float) -> None:
         if fetch_age_seconds >= _OUTAGE_SECONDS:
             self._out = True
             self._limited_log.warning("no broker has answered a fetch for %.0f s", fetch_age_seconds)

@@ -193,14 +193,14 @@ class RoleWorker:
         while not self._asked:
             await asyncio.sleep(_ROOM_SECONDS)
             self._metrics.beat()
-            self._health.outside(saved + time.monotonic() - left)
+            self._health.measure_outside(saved + time.monotonic() - left)
             with contextlib.suppress(DatadirUnusable):
                 check_datadir(self._settings.datadir)
                 break
         if self._asked:
             return False
         logger.warning("the state folder has room again: joining the group")
-        self._metrics.ended_no_more()
+        self._metrics.works_again()
         self._failure, self._stopping = None, False
         self._stop.clear()
         return True
@@ -342,7 +342,7 @@ class RoleWorker:
             await asyncio.sleep(_GAUGE_SECONDS)
             self._metrics.beat()
             self._metrics.keep_partitions(self._homes.drivers.keys())
-            self._health.look(self._stream.fetched_end)
+            self._health.measure(self._stream.fetched_end)
             for partition, driver in list(self._homes.drivers.items()):
                 for buffer in driver.inputs:
                     end = self._stream.fetched_end(buffer.source)

@@ -37,7 +37,7 @@ AUDIT_METRICS: tuple[MetricSpec, ...] = (
         "gauge",
         "slot-public",
         ("role",),
-        "Time since an auditor had last checked all that was there, in steps of 5 s.",
+        "Time since an auditor last had checked all present records, in steps of 5 s.",
     ),
     MetricSpec(
         "hushstream_audit_sample",

@@ -1,4 +1,5 @@
-// The client against a gateway that runs; HUSHSTREAM_GATEWAY says where, HUSHSTREAM_CONVERSATION what it serves.
+// The client against a running gateway; HUSHSTREAM_GATEWAY is its address, HUSHSTREAM_CONVERSATION names what it
+// serves.
 
 import assert from "node:assert/strict";
 import test from "node:test";
@@ -8,7 +9,7 @@ import { DecisionClient, ProblemError, RatingClient, RecordClient, isProblem } f
 const url = process.env.HUSHSTREAM_GATEWAY;
 const conversation = process.env.HUSHSTREAM_CONVERSATION;
 
-// While the learner starts, the gateway says `no-answer`, and the client asks again.
+// While the learner starts, the gateway answers `no-answer`, and the client repeats the request.
 const PATIENT = { url, timeoutMs: 150_000, attemptMs: 60_000, retries: 50 };
 
 function only(name) {
@@ -46,7 +47,7 @@ test("decide, shown, reward", only("decisions"), async () => {
   });
 });
 
-test("an answer that nobody logged says so", only("baseline"), async () => {
+test("an answer that is not in the log says so", only("baseline"), async () => {
   const client = new DecisionClient({ url });
   const asked = { event_id: "alone-1", user: "ann", context: [0.7, 0.2, 0.1], baseline: 2 };
   const found = await client.decide(asked);

@@ -1,4 +1,4 @@
-// What the client does about faults, against a server that commits them over HTTP.
+// How the client handles faults, against a server that makes them over HTTP.
 
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
@@ -20,7 +20,7 @@ function problem(code, status) {
   return { type: `urn:hushstream:problem:${code}`, title: "t", status, code, detail: "d" };
 }
 
-// Answers each request with the next of these; `seen` holds what came.
+// A server that answers each request with the next of these; `seen` holds the requests.
 async function withServer(answers, run, { folder = "", ...options } = {}) {
   const seen = [];
   const server = createServer(async (request, response) => {
@@ -51,7 +51,7 @@ const refusal = (code, status, headers = {}) => ({
   value: problem(code, status),
 });
 
-test("a request that was cut off is sent again as it was, under its event id", async () => {
+test("a request whose connection broke is sent again unchanged, under its event id", async () => {
   await withServer(["cut", { value: ANSWER }], async (client, seen) => {
     assert.deepEqual(await client.decide(ASKED), ANSWER);
     assert.equal(seen.length, 2);
@@ -60,7 +60,7 @@ test("a request that was cut off is sent again as it was, under its event id", a
   });
 });
 
-test("Retry-After is waited for", async () => {
+test("the client waits for Retry-After", async () => {
   await withServer([refusal("too-busy", 429, { "Retry-After": "1" }), { value: ANSWER }], async (client, seen) => {
     assert.equal((await client.decide(ASKED)).logged, true);
     // A timer may fire a millisecond before the clock says so.
@@ -88,7 +88,7 @@ test("a problem without Retry-After is thrown, and nothing is sent again", async
   });
 });
 
-test("attempts end", async () => {
+test("the number of attempts is limited", async () => {
   const answers = [refusal("too-busy", 429, { "Retry-After": "0" })];
   await withServer(
     answers,
@@ -100,7 +100,7 @@ test("attempts end", async () => {
   );
 });
 
-test("who does not answer is given up and asked again", async () => {
+test("an attempt without an answer is given up and repeated", async () => {
   await withServer(
     ["silence", { value: ANSWER }],
     async (client, seen) => {
@@ -111,7 +111,7 @@ test("who does not answer is given up and asked again", async () => {
   );
 });
 
-test("nobody there is an error with its cause", async () => {
+test("if nobody listens, the error has the cause", async () => {
   const server = createServer();
   await new Promise((done) => server.listen(0, "127.0.0.1", done));
   const url = `http://127.0.0.1:${server.address().port}`;
@@ -135,7 +135,7 @@ test("an abort ends the call with the signal's reason, also while it waits", asy
   });
 });
 
-test("a proxy's 502 is tried again, a page of somebody else is not", async () => {
+test("a proxy's 502 is tried again, a page that is not a gateway's is not", async () => {
   const page = { kind: "text/html", value: "<p>" };
   await withServer([{ ...page, status: 502 }, { value: ANSWER }], async (client, seen) => {
     assert.equal((await client.decide(ASKED)).item, 1);
@@ -149,7 +149,7 @@ test("a proxy's 502 is tried again, a page of somebody else is not", async () =>
   });
 });
 
-test("a token is sent, asked for before each attempt, and follows no redirection", async () => {
+test("a token is requested before each attempt, sent, and follows no redirection", async () => {
   let asked = 0;
   const token = async () => `token-${(asked += 1)}`;
   await withServer(

@@ -115,5 +115,5 @@ class Refusal(StrEnum):
     ITEM_REFUSED = "item_refused"
     """A change of the catalogue that does not count: another change came first, or it is invalid."""
     NOTHING_OFFERED = "nothing_offered"
-    """A context of which no item is offered."""
+    """A context that names no item that is offered."""
     MALFORMED_ROWS = "malformed_rows"

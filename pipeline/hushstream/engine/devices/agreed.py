@@ -77,7 +77,7 @@ class Agreed(ABC, Generic[StatementT]):
         """
         for found, known in ((model.signing.keys, signing.keys), (model.sealing.keys, sealing.keys)):
             if tuple(found[: len(known)]) != tuple(known):
-                raise BadModel("model: expected keys that follow from those that are known, got others")
+                raise BadModel("model: expected key chains that continue the known ones, got others")
 
     @abstractmethod
     def stated(self, model: ModelBody, now_ms: int, seen: StatementT | None) -> StatementT:
@@ -112,7 +112,7 @@ class Agreed(ABC, Generic[StatementT]):
         if seen is not None and statement.version < seen.version:
             raise OlderModel(f"model: expected version {seen.version} or later, got {statement.version}")
         if seen is not None and statement.version == seen.version and statement != seen:
-            raise BadModel(f"model: expected what was stated of version {seen.version} before, got another")
+            raise BadModel(f"model: expected the known statement of version {seen.version}, got another")
         if statement.expires_ms <= now_ms:
             raise OlderModel("model: expected one that has not expired, got one that has")
         return statement

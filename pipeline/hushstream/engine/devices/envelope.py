@@ -77,7 +77,7 @@ class Statement:
             raise BadModel(f"model: expected a statement of format {FORMAT}, got another")
         known = {one.name: str(one.type) for one in fields(cls)}
         if values.keys() != known.keys() or not all(_fits(known[name], values[name]) for name in known):
-            raise BadModel("model: expected a statement's own keys, each of its type, got others")
+            raise BadModel("model: expected the fields of a statement, each of its type, got others")
         return cls(**values)
 
     @classmethod

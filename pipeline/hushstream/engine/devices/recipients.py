@@ -45,7 +45,7 @@ class Recipient:
         """
         require_public_key(self.public_key)
         if len(self.vouch_key) != VOUCH_KEY_BYTES:
-            raise BadSeal(f"sealing keys: expected {VOUCH_KEY_BYTES} bytes to vouch with, got {len(self.vouch_key)}")
+            raise BadSeal(f"sealing keys: expected a vouch key of {VOUCH_KEY_BYTES} bytes, got {len(self.vouch_key)}")
 
     @property
     def since(self) -> int:

@@ -112,7 +112,7 @@ class Signer:
         number = self.keys.number_at(version)
         private = self._held.get(self.keys.keys[number].public_key)
         if private is None:
-            raise BadModel(f"model: expected the signing key of version {version}, which is not at hand any more")
+            raise BadModel(f"model: expected the signing key of version {version}, got none: it was destroyed")
         return number, private.sign(_STATED + statement)
 
     def __repr__(self) -> str:

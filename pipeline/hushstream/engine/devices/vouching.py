@@ -80,9 +80,7 @@ class PublicKeys(ABC, Generic[OneT]):
             self._refuse(f"1 to {MOST_KEYS}, with {self.counted}s that grow from 0 on, got {numbers}")
         for before, key in pairwise(self.keys):
             if not signed_by(before.vouch_key, key.vouched, key.signed_bytes):
-                self._refuse(
-                    f"the key from {self.counted} {key.since} to be vouched for by the one before it, it is not"
-                )
+                self._refuse(f"the key from {self.counted} {key.since} to be signed by the one before it, it is not")
 
     @classmethod
     @abstractmethod
@@ -129,10 +127,10 @@ class PublicKeys(ABC, Generic[OneT]):
         """
         made, newest = self.public_half(key, number), self.keys[-1].public_key
         if made.public_key in [one.public_key for one in self.keys]:
-            self._refuse("a key that is not published yet, got one that is; turn it first")
+            self._refuse("a key that is not published yet, got one that is; rotate it first")
         before = [one for one in held if self.public_half(one, 0).public_key == newest]
         if not before:
-            self._refuse(f"the key of public half {newest.hex()[:16]}... to vouch, got others")
+            self._refuse(f"the key of public half {newest.hex()[:16]}..., to sign the next one, got others")
         return type(self)((*self.keys, replace(made, vouched=self.next_signer(before[0]).sign(made.signed_bytes))))
 
     def number_at(self, number: int) -> int:

@@ -356,7 +356,7 @@ class Chain:
         The bytes need not be readable. Without the zone's key they pass by chance alone (2^-128).
         """
         previous = last[-CHAIN_BYTES:] if last is not None else self._digest if self.sequence >= 0 else BEGINNING
-        # The key may have been rotated in a fold of which the record is still on its way.
+        # The key may have been rotated in a fold whose record is not in the journal yet.
         content, closing = value[:-CHAIN_BYTES], value[-CHAIN_BYTES:]
         keys = (self.digester, self._digester_before)
         return bool(content) and any(key.digest("chain", previous, content) == closing for key in keys)

@@ -73,7 +73,7 @@ class Cap(NamedTuple):
 
     def __str__(self) -> str:
         """A sentence about the limit and its effect."""
-        return f"{self.setting} of at most {self.most} promises a person something"
+        return f"with {self.setting} of at most {self.most} a person is promised something"
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,7 @@ class Guarantee:
         units, devices = self.lifetime.units, self.lifetime.devices
         text = self.unit if units == 1 else f"{units} {noun(self.unit)}s of one user"
         text = text if devices == 1 else f"{text} on each of {devices} unlinked devices"
-        return text if self.lifetime.counted else f"{text}, as is supposed: nobody counts them"
+        return text if self.lifetime.counted else f"{text}, by assumption: nobody counts them"
 
     def under_key(self, reproducible: bool) -> Guarantee:
         """The same guarantee with the kind of key that the release uses."""

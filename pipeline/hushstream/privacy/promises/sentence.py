@@ -142,10 +142,10 @@ def left_alone(unit: str, unit_prices: Prices) -> str:
 def ledger_words(unit: str, unit_prices: Prices) -> str:
     """The question whose price budgets and ledgers count, and the price of the other one."""
     if unit_prices.took_part is None:
-        return "Amounts of budget and ledger are as to which of two it was; that it was there is public."
+        return "Amounts in budget and ledger are for the question which of two it was; that it was there is public."
     return (
-        f"Amounts of budget and ledger are as to whether it was there at all, the smaller price: {unit} costs "
-        f"{unit_prices.took_part} so, and {unit_prices.which} as to which of two it was."
+        f"Amounts in budget and ledger are for the question whether it was there at all. For it {unit} costs "
+        f"{unit_prices.took_part}, and for the question which of two it was {unit_prices.which}."
     )
 
 

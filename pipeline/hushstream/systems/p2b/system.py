@@ -37,7 +37,7 @@ from hushstream.privacy.promises.promise import Promises
 from hushstream.privacy.promises.sentence import Prices, price_text
 from hushstream.schemas import codec
 from hushstream.systems.p2b.configuration import KEYS, P2BConfig
-from hushstream.systems.p2b.desk import VisitDesk
+from hushstream.systems.p2b.device_service import VisitDeviceService
 from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.guarantee.promise import life_prices, lifetime_slots_of, priced, window_tree_of
 from hushstream.systems.p2b.guarantee.summed import summed_of
@@ -223,7 +223,7 @@ def declare(core: P2BSystem) -> System:
         requests=core.requests if hosted else None,
         outside={} if hosted or config.devices else _RELAY,
         devices=_DEVICES if config.devices else {},
-        desk=(lambda _: VisitDesk(core)) if config.devices else None,
+        device_service=(lambda _: VisitDeviceService(core)) if config.devices else None,
         models=ModelView(
             ("models", *((MODEL_PARTS.name,) if in_parts else ())),
             lambda values, version, catalogues: read_model(core, values, version, catalogues.get(EVERYBODY)),

@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_info  # type: ignore[import-untyped]  # shi
 
 from hushstream.privacy.audits.audit import FALSE_ALARM, upper_confidence
 from hushstream.privacy.mechanisms.binomial import at_least, working
-from hushstream.replay.audits.catalogue import abreast, chosen_audits, make_audit
+from hushstream.replay.audits.catalogue import chosen_audits, in_processes, make_audit
 from hushstream.replay.audits.row import Effort
 from hushstream.schemas.errors import HushstreamError
 
@@ -158,7 +158,7 @@ def calibrate(
     if counts is not None:
         rows |= {name: counts.of(name) or row for name, row in rows.items()}
     parts = [(name, min(_PART, times - done)) for name, row in rows.items() for done in range(row.times, times, _PART)]
-    found = abreast(partial(_count, effort=effort, false_alarm=false_alarm), parts, processes)
+    found = in_processes(partial(_count, effort=effort, false_alarm=false_alarm), parts, processes)
     for row in rows.values():
         while row.times < times:
             row += next(found)

@@ -28,7 +28,7 @@ from hushstream.schemas.errors import HushstreamError
 
 Asked = TypeVar("Asked")
 Done = TypeVar("Done")
-"""The result of `abreast` for one row."""
+"""The result of `in_processes` for one row."""
 
 
 def run_audits(
@@ -50,10 +50,10 @@ def run_audits(
     """
     if not 0 < false_alarm < 1:
         raise HushstreamError(f"audit: expected a false alarm in (0, 1), got {false_alarm}")
-    yield from abreast(partial(_attack, effort=effort, false_alarm=false_alarm), chosen_audits(names), processes)
+    yield from in_processes(partial(_attack, effort=effort, false_alarm=false_alarm), chosen_audits(names), processes)
 
 
-def abreast(work: Callable[[Asked], Done], asked: Sequence[Asked], processes: int | None = None) -> Iterator[Done]:
+def in_processes(work: Callable[[Asked], Done], asked: Sequence[Asked], processes: int | None = None) -> Iterator[Done]:
     """Apply a function to each row in several processes; return the results in the order of the rows."""
     count = min(len(asked), processes or os.cpu_count() or 1)
     if count <= 1:

@@ -132,17 +132,17 @@ def first_draw(plan: Plan) -> tuple[float, Sizes]:
     return unit, laplace_law(unit, epsilon)
 
 
-def steps_for(runs: int, abreast: int, effort: int) -> int:
+def steps_for(runs: int, parallel: int, effort: int) -> int:
     """The number of steps that each counter may get; one step takes ``effort`` times the smallest effort.
 
     Raises:
         HushstreamError: with this many runs of the configuration, no time is left for a step.
     """
-    steps = _LEAVES // (-(-runs // abreast) * effort)
+    steps = _LEAVES // (-(-runs // parallel) * effort)
     if not steps:
         raise HushstreamError(
-            f"audit: expected at most {_LEAVES // effort * abreast} runs of this configuration, of which one release "
-            f"gives {abreast}, got {runs}; with so many there is no time for even the first step of its counter, so "
+            f"audit: expected at most {_LEAVES // effort * parallel} runs of this configuration, of which one release "
+            f"gives {parallel}, got {runs}; with so many there is no time for even the first step of its counter, so "
             f"take fewer by --runs"
         )
     return steps
@@ -155,7 +155,7 @@ def seen(plan: Plan | None, steps: int, what: str) -> str:
     least = f"the first {steps:,} of at most {count_text(plan.horizon, what, ',')} of the counter"
     if steps >= plan.horizon:
         return f"{least}, all there are"
-    return f"{least}, with noise for them all, against the curve of what these can tell"
+    return f"{least}, with the noise for all of them, and the curve of an attacker who sees only the first ones"
 
 
 def _no_curve(setting: float) -> Callable[[float], float]:

@@ -36,7 +36,7 @@ BUDGET = Concentrated(0.5, DELTA)
 SEEN = 15
 """How many releases the linear attack uses."""
 
-ABREAST = 25
+PARALLEL_COUNTERS = 25
 """How many scalar counters share one nonce, as the coordinates of a vector."""
 
 _ROUNDING = 1 / 12
@@ -66,47 +66,47 @@ def audit_linear(plan: Plan, family: Family) -> Run:
 def tree_attack(plan: NegativeDigitTree) -> Attack:
     """The attack by the exact likelihood ratio of all nodes."""
     key, step = fresh_key(), plan.sensitivity
-    wide = abreast(plan)
+    wide = in_parallel(plan)
 
     def scores(present: bool) -> NDArray[np.float64]:
         counter = wide.open(key, fresh_address("tree"))
-        total = np.zeros(ABREAST)
+        total = np.zeros(PARALLEL_COUNTERS)
         for level in range(plan.levels):
-            leaves = np.zeros((plan.base**level - counter.leaves, ABREAST), dtype=np.int64)
+            leaves = np.zeros((plan.base**level - counter.leaves, PARALLEL_COUNTERS), dtype=np.int64)
             if not counter.leaves:
                 leaves[0] = step * present
             counter.add(leaves)
             total += np.clip(counter.release().values, 0, step)
         return 2 * total - plan.levels * step
 
-    return side_by_side(scores, ABREAST)
+    return side_by_side(scores, PARALLEL_COUNTERS)
 
 
 def linear_attack(plan: Plan, seen: int) -> Attack:
     """The attack by the best linear test of the first ``seen`` releases."""
     key, step = fresh_key(), plan.sensitivity
-    wide = abreast(plan)
+    wide = in_parallel(plan)
     left = plan.factorisation(seen).left
     fine = plan.fine_bits if isinstance(plan, BufferedToeplitz) else 0
     covariance = left @ left.T * plan.noise.variance * 4.0**-fine + _ROUNDING * np.eye(seen)
     weights = np.linalg.solve(covariance, np.ones(seen))
-    stream = {present: np.zeros((seen, ABREAST), dtype=np.int64) for present in (False, True)}
+    stream = {present: np.zeros((seen, PARALLEL_COUNTERS), dtype=np.int64) for present in (False, True)}
     stream[True][0] = step
 
     def scores(present: bool) -> NDArray[np.float64]:
         released = wide.open(key, fresh_address("linear")).release_each(stream[present])
         return np.asarray(weights @ (released - step / 2))
 
-    return side_by_side(scores, ABREAST)
+    return side_by_side(scores, PARALLEL_COUNTERS)
 
 
-def abreast(plan: Plan) -> Plan:
-    """The counter with `ABREAST` coordinates, which are scalar counters with independent noise.
+def in_parallel(plan: Plan) -> Plan:
+    """The counter with `PARALLEL_COUNTERS` coordinates, which are scalar counters with independent noise.
 
     Raises:
         HushstreamError: its noise is smaller than the scalar counter's.
     """
-    wide = replace(plan, dimension=ABREAST)
+    wide = replace(plan, dimension=PARALLEL_COUNTERS)
     if wide.noise.variance < plan.noise.variance:
         raise HushstreamError("audit: expected as much noise on each of many coordinates as on one, got less")
     return wide

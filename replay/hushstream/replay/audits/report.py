@@ -108,24 +108,24 @@ class AuditReport:
         if result.strongest:
             yield f"Attacked: epsilon is at least {result.epsilon_lower_bound:.4f} ({confidence(result)}, {runs})."
             if curve is not None:
-                yield f"By the exact trade-off curve the noise is that of epsilon {curve:.4f} or more."
+                yield f"By the exact trade-off curve, the noise is that of epsilon {curve:.4f} or more."
         else:
-            told = "could not be told apart, so this attack gives no lower bound"
-            yield f"Attacked: {runs} {told} ({confidence(result)})."
+            no_bound = "could not be distinguished, so this attack gives no lower bound"
+            yield f"Attacked: {runs} {no_bound} ({confidence(result)})."
         if self.curve_known:
             claim = epsilon_float(result.claimed.epsilon_micro)
-            more = "" if self.least is None else " More runs (--runs) see smaller excesses."
+            more = "" if self.least is None else " More runs (--runs) detect smaller excesses."
             yield f"Its power: {power(self.least, claim)}{more}"
         else:
-            yield "Its power is not known: the exact curve of this attack has no closed form."
+            yield "Its power is not known, as the exact curve of this attack has no closed form."
 
 
 def _size_lines(size: SizeReport) -> Iterator[str]:
     result = size.result
     yield (
-        f"Size of the noise: by {result.runs:,} draws it is that of epsilon "
-        f"{result.calibrated_lower_bound or 0:.4f} or more ({confidence(result)}), where epsilon "
-        f"{epsilon_float(result.claimed.epsilon_micro):.4g} is claimed of it."
+        f"Size of the noise: {result.runs:,} draws have the size of noise for epsilon "
+        f"{result.calibrated_lower_bound or 0:.4f} or more ({confidence(result)}); the claim is epsilon "
+        f"{epsilon_float(result.claimed.epsilon_micro):.4g}."
     )
     yield f"Its power: {power(size.least, epsilon_float(result.claimed.epsilon_micro))}"
 
@@ -138,9 +138,9 @@ def confidence(result: AuditResult) -> str:
 def power(least: float | None, claimed: float) -> str:
     """The power of an audit in words."""
     if least is None:
-        return f"it would find no release, however much more than epsilon {claimed:.4g} it cost."
+        return f"it would detect no release, even if it cost much more than epsilon {claimed:.4g}."
     return (
-        f"with a chance of {CHANCE:g} it finds a release that costs epsilon {least:.4g} or more in place of "
+        f"with probability {CHANCE:g} it detects a release that costs epsilon {least:.4g} or more in place of "
         f"{claimed:.4g} ({least / claimed:.2f} times as much)."
     )
 

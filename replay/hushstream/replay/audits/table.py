@@ -30,11 +30,11 @@ def as_json(rows: Sequence[Row], effort: Effort) -> dict[str, Any]:
 
 def _caption(rows: Sequence[Row]) -> str:
     failed = [row.name for row in rows if not row.passed]
-    told = f"{len(failed)} of {len(rows)} fail: {', '.join(failed)}." if failed else f"All {len(rows)} stand."
+    caption = f"{len(failed)} of {len(rows)} fail: {', '.join(failed)}." if failed else f"All {len(rows)} pass."
     broken = [row.name for row in rows if row.claim_broken]
     if broken:
-        told += f" Broken, as they must be, are the claims of {' and '.join(broken)}, calibrated as in their papers."
+        caption += f" The claims of {' and '.join(broken)}, calibrated as in their papers, are broken, as they must be."
     return (
-        f"{told} Epsilon is at least the bound, and at least the bound by curve where noise is all that protects:"
+        f"{caption} Epsilon is at least the bound, and at least the bound by curve where noise is all that protects:"
         " the exact trade-off curve at every calibration. Runs: on each of two neighbours."
     )

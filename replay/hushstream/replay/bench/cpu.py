@@ -60,7 +60,7 @@ class CpuMeter:
         others = [a - b - c for a, b, c in zip(self._machine, self._followed, self._own, strict=True)]
         return self._between(others, begun_ms, ended_ms) * 1000 / (ended_ms - begun_ms)
 
-    def left_cores(self, begun_ms: float, ended_ms: float) -> float:
+    def free_cores(self, begun_ms: float, ended_ms: float) -> float:
         """How many cores were free for the followed processes between two moments; at least a hundredth."""
         rest = [a - b for a, b in zip(self._machine, self._followed, strict=True)]
         left = (os.cpu_count() or 1) - self._between(rest, begun_ms, ended_ms) * 1000 / (ended_ms - begun_ms)
@@ -117,5 +117,5 @@ def process_seconds(pid: int) -> float:
 
 def _machine_seconds() -> float:
     first = Path("/proc/stat").read_text(encoding="utf-8").partition("\n")[0]
-    told = dict(zip(_COLUMNS, map(int, first.split()[1:]), strict=False))
-    return sum(told[name] for name in _BUSY) / _TICKS_PER_SECOND
+    ticks = dict(zip(_COLUMNS, map(int, first.split()[1:]), strict=False))
+    return sum(ticks[name] for name in _BUSY) / _TICKS_PER_SECOND

@@ -31,7 +31,7 @@ from hushstream.privacy.keys import generate_keys
 from hushstream.replay.bench import vowpal
 from hushstream.replay.bench.cpu import process_seconds
 from hushstream.replay.bench.errors import BenchFailed
-from hushstream.replay.bench.http_load import ask_at, post
+from hushstream.replay.bench.http_load import post, send_at_rate
 from hushstream.replay.bench.load import make_load
 from hushstream.replay.bench.processes import Running, broker_process, started
 from hushstream.replay.runners.ports import free_port
@@ -45,7 +45,7 @@ CONFIGURATION = {
     "encoder": {"codes": 16},
 }
 START_SECONDS = 300.0
-HOLDS_SECONDS = 0.1
+SUSTAINED_SECONDS = 0.1
 """A rate is sustained if the 99th percentile of its latencies is at most this."""
 
 EACH = 250.0
@@ -71,9 +71,9 @@ class Row:
     cpu: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def held(self) -> bool:
+    def sustained(self) -> bool:
         """Whether all requests were answered with a logged decision, and fast enough."""
-        return not self.refused and self.seconds[1] < HOLDS_SECONDS
+        return not self.refused and self.seconds[1] < SUSTAINED_SECONDS
 
     def a_cpu_second(self, *kinds: str) -> float:
         """Requests answered per CPU second of these kinds of processes."""
@@ -134,7 +134,7 @@ async def measure(servers: Servers, rate: float, seconds: float, seed: int) -> R
         for event, user, context in zip(load.event_ids, load.users, load.contexts.tolist(), strict=True)
     ]
     before, own = servers.cpu(), time.process_time()
-    found = await ask_at(servers.urls, requests, rate)
+    found = await send_at_rate(servers.urls, requests, rate)
     after, own = servers.cpu(), time.process_time() - own
     times = found.latencies
     p50, p99 = np.percentile(times, (50, 99)) if times else (float("inf"),) * 2
@@ -177,8 +177,8 @@ async def vowpal_wabbit(folder: Path) -> AsyncIterator[Servers]:
     """Start the baseline server, and wait until it answers."""
     port = free_port()
     arguments = ["-m", "hushstream.replay.bench.vowpal", "--port", str(port), "--arms", str(ARMS)]
-    async with started("vowpal", arguments, folder) as yardstick:
-        servers = Servers([f"http://127.0.0.1:{port}"], {"vowpal": [yardstick]})
+    async with started("vowpal", arguments, folder) as baseline:
+        servers = Servers([f"http://127.0.0.1:{port}"], {"vowpal": [baseline]})
         await _until_they_answer(servers)
         yield servers
 
@@ -191,30 +191,30 @@ async def _until_they_answer(servers: Servers) -> None:
             raise BenchFailed(f"expected decisions within {START_SECONDS:g} s")
 
 
-async def climb(servers: Servers, rates: Sequence[float], seconds: float) -> list[Row]:
+async def measure_rising(servers: Servers, rates: Sequence[float], seconds: float) -> list[Row]:
     """Measure increasing rates until one is not sustained."""
     rows: list[Row] = []
     for number, rate in enumerate(rates):
         rows.append(await measure(servers, rate, seconds, number))
         print(rows[-1], flush=True)
-        if not rows[-1].held and number:
+        if not rows[-1].sustained and number:
             break
     return rows
 
 
-def most_held(rows: Sequence[Row]) -> float:
+def highest_sustained(rows: Sequence[Row]) -> float:
     """The highest sustained rate, in requests per second; 0 if none was sustained."""
-    return max((row.rate for row in rows if row.held), default=0.0)
+    return max((row.rate for row in rows if row.sustained), default=0.0)
 
 
 async def run(rates: Sequence[float], seconds: float) -> None:
     """Measure one gateway, two gateways, and the baseline server if it is installed; print all results."""
-    below = f"with a p99 below {1000 * HOLDS_SECONDS:.0f} ms"
+    below = f"with a p99 below {1000 * SUSTAINED_SECONDS:.0f} ms"
     with tempfile.TemporaryDirectory() as folder:
         async with deployed(Path(folder, "one")) as servers:
-            own = await climb(servers, rates, seconds)
+            own = await measure_rising(servers, rates, seconds)
             one = await measure(servers, EACH, seconds, len(rates))
-        print(f"the most that was held {below}: {most_held(own):.0f} requests/s")
+        print(f"highest sustained rate {below}: {highest_sustained(own):.0f} requests/s")
         async with deployed(Path(folder, "two"), of_each=2) as servers:
             two = await measure(servers, 2 * EACH, seconds, 0)
         print(f"one of each, {one}\ntwo of each, {two}")
@@ -225,16 +225,18 @@ async def run(rates: Sequence[float], seconds: float) -> None:
             return
         print("Vowpal Wabbit in one process, without a log:", flush=True)
         async with vowpal_wabbit(Path(folder)) as servers:
-            other = await climb(servers, rates, seconds)
-    share = most_held(own) / max(most_held(other), 1.0)
-    print(f"the most that it held {below}: {most_held(other):.0f} requests/s; the gateway holds {share:.2f} of that")
+            other = await measure_rising(servers, rates, seconds)
+    share = highest_sustained(own) / max(highest_sustained(other), 1.0)
+    print(
+        f"highest sustained rate {below}: {highest_sustained(other):.0f} requests/s; the gateway has {share:.2f} of it"
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:
     """See the module; returns the exit code."""
-    parser = argparse.ArgumentParser(description="How many decisions a gateway gives, and how soon.")
-    parser.add_argument("--rates", default="500,1000,1500,2000,3000,4000,6000", help="requests a second, rising")
-    parser.add_argument("--seconds", type=float, default=10.0, help="for how long each")
+    parser = argparse.ArgumentParser(description="Measures the rate and the latency of a gateway's decisions.")
+    parser.add_argument("--rates", default="500,1000,1500,2000,3000,4000,6000", help="rising requests a second")
+    parser.add_argument("--seconds", type=float, default=10.0, help="seconds for each rate")
     given = parser.parse_args(arguments)
     print(f"{os.cpu_count()} processors, load {os.getloadavg()[0]:.1f} before it began", flush=True)
     uvloop.run(run([float(rate) for rate in given.rates.split(",")], given.seconds))

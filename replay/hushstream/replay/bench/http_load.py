@@ -52,7 +52,7 @@ def post(path: str, body: bytes) -> bytes:
     return head.encode() + _END + body
 
 
-async def ask_at(urls: Sequence[str], requests: Sequence[bytes], rate: float) -> Answered:
+async def send_at_rate(urls: Sequence[str], requests: Sequence[bytes], rate: float) -> Answered:
     """Send requests to the servers in turn; returns when each was answered, or its connection was closed.
 
     Args:

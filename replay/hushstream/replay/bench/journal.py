@@ -71,7 +71,7 @@ class DecisionsTail:
                 end = (await reader.end_offsets([source]))[source]
                 if end == self._offset:
                     if time.monotonic() - progressed > STALL_SECONDS:
-                        raise BenchFailed(f"expected the learner to go on, it has folded nothing for {STALL_SECONDS} s")
+                        raise BenchFailed(f"expected the learner to fold records, got none for {STALL_SECONDS} s")
                     await asyncio.sleep(POLL_SECONDS)
                     continue
                 progressed = time.monotonic()

@@ -59,8 +59,8 @@ def application(policy: Policy) -> web.Application:
         return web.json_response(answer)
 
     async def reward(request: web.Request) -> web.Response:
-        told = await request.json()
-        policy.reward(told["event_id"], told["reward"])
+        body = await request.json()
+        policy.reward(body["event_id"], body["reward"])
         return web.json_response({"logged": True})
 
     made = web.Application()
@@ -70,7 +70,7 @@ def application(policy: Policy) -> web.Application:
 
 def main(arguments: list[str] | None = None) -> int:
     """Serve on loopback until the process is stopped; returns the exit code."""
-    parser = argparse.ArgumentParser(description="Vowpal Wabbit behind aiohttp, as a yardstick of the gateway.")
+    parser = argparse.ArgumentParser(description="Vowpal Wabbit behind aiohttp, the baseline of the gateway.")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--arms", type=int, required=True)
     given = parser.parse_args(arguments)

@@ -9,7 +9,7 @@ _MULAN = (
     "/data/multi-label/tmc2007/"
 )
 _LIBREC = "https://raw.githubusercontent.com/guoguibing/librec/296082c072ce7d973ebfccde793e59062d8a3add/data/filmtrust/"
-_UNVERIFIED = "The addresses were taken from public descriptions and not tried; the checksums decide."
+_UNVERIFIED = "The addresses come from public descriptions and were not tried; checksums decide."
 
 _SUMMARIES = "hushstream.replay.catalogue.summaries"
 
@@ -76,16 +76,16 @@ TMC2007 = Dataset(
     verified=False,
     note=(
         f"{_UNVERIFIED} Mulan's own page offers a RAR archive (tmc2007.rar at SourceForge), which Python "
-        "cannot unpack without a further program; so the files come from the repository of its author, at "
-        "a fixed commit. Who has the RAR unpacks it and gives the folder by --data-dir."
+        "cannot unpack without a further program; so the files come from the repository of its author, at a "
+        "fixed commit. If you have the RAR, unpack it and give the folder by --data-dir."
     ),
     folders=("tmc2007-500", "tmc2007"),
     summarise=SummaryBy(f"{_SUMMARIES}:summarise_tmc2007"),
 )
 
 _UNCHECKED = (
-    "Its files are taken from a local folder (--data-dir) as the publisher has them, unchecked: no checksum of them is "
-    "known here; what is not in the format is refused with its line."
+    "Its files are taken from a local folder (--data-dir) as the publisher offers them. They are not checked, "
+    "as no checksum is known here; a line that is not in the format is refused."
 )
 
 MEDIAMILL = Dataset(
@@ -136,7 +136,7 @@ OBD = Dataset(
     archive_url="https://files.pythonhosted.org/packages/py3/o/obp/obp-0.4.1-py3-none-any.whl",
     verified=False,
     note=(
-        f"{_UNVERIFIED} It has so few clicks that no comparison of policies on it is significant. The full "
+        f"{_UNVERIFIED} It has too few clicks for any comparison of policies to be significant. The full "
         "release (26 million rows, a zip archive of about 400 MB) is at "
         "https://research.zozo.com/data_release/open_bandit_dataset.zip; unpacked, it is read by the same "
         "adapter (`hushstream.replay.logged.obd.load_obd`)."

@@ -122,7 +122,7 @@ def _marks(findings: Findings) -> list[str]:
 def _outcome(described: Description, judged: Sequence[bool]) -> tuple[str, ...]:
     after = f"After {described.source}."
     if not judged:
-        return (after, "No target is judged at this size.")
+        return (after, "No target is evaluated at this size.")
     return (f"{sum(judged)} of {len(judged)} targets are reached.", after)
 
 
@@ -131,7 +131,7 @@ def _targets(targets: Sequence[BenchRow]) -> Section:
         (Cell(row.name, *_REACHED[row.reached]), Cell(f"{number(row.value)} {row.unit}".strip()), Cell(row.target))
         for row in targets
     )
-    return Section("targets", "Targets", (Table("What was found, held to what is asked.", _COLUMNS, rows),))
+    return Section("targets", "Targets", (Table("The figures compared with their targets.", _COLUMNS, rows),))
 
 
 _COLUMNS = ("Figure", "Found", "Target")

@@ -106,12 +106,12 @@ def run(scale: Scale, progress: Progress | None) -> Findings:
         except DatasetError as error:
             rows.append({"system": name, "setting": f"not played: {error}"})
     settings = (
-        "Claimed: the epsilon that the paper states. True: what its mechanism gives, by the guarantee that is computed"
-        " of it; a delta of 1/2 or more promises nothing.",
-        "The sound form is played at the true price, and at the claimed epsilon where the true price promises nothing.",
+        "Claimed: the epsilon that the paper states. True: the guarantee that is computed from its mechanism; "
+        "a delta of 1/2 or more is no guarantee.",
+        "The sound form is played at the true price, and at the claimed epsilon where the true price is no guarantee.",
         "All keys come from seeds: REPRODUCIBLE, NOT PRIVATE.",
         *(
-            ("The quick version: small worlds and few seeds, so figures show the form of the table alone.",)
+            ("The quick version has small worlds and few seeds; its figures only show the form of the table.",)
             * scale.quick
         ),
     )

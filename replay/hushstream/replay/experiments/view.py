@@ -17,7 +17,7 @@ def findings_view(findings: Findings, pictures: Sequence[Picture]) -> View:
     marks = (mark for known in description.deployments for mark in known.guarantee.marks)
     return View(
         title=f"{description.name}: {description.title}",
-        facts=(f"{sum(judged)} of {len(judged)} judged targets reached", f"Source: {description.source}."),
+        facts=(f"{sum(judged)} of {len(judged)} evaluated targets reached", f"Source: {description.source}."),
         marks=tuple(dict.fromkeys(marks)),
         rows=findings.rows,
         pictures={f"{description.name}{one.suffix}": partial(render, one, findings) for one in pictures},

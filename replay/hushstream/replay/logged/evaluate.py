@@ -148,7 +148,7 @@ def _propensities(log: LoggedDataset) -> npt.NDArray[np.float64]:
     if not len(log):
         raise LogError(f"{log.name}: the log has no rows")
     if log.propensities is None:
-        raise LogError(f"{log.name}: the log has no propensities; without them no other policy can be judged")
+        raise LogError(f"{log.name}: the log has no propensities; without them no other policy can be evaluated")
     return log.propensities
 
 

@@ -18,8 +18,8 @@ from hushstream.schemas.errors import unreadable
 
 PUBLIC, INTERNAL = DATA = ("public", "internal")
 DATA_MEANING = (
-    "`data: public`, where exact figures may be shown to anybody, or `data: internal`, for a log of your own users: "
-    "every output is then marked INTERNAL, NOT PRIVATE"
+    "`data: public`, if exact figures may be shown to everybody, or `data: internal`, for a log of your own "
+    "users: every output is then marked INTERNAL, NOT PRIVATE"
 )
 TIMESTAMP_UNITS = ("iso", "s", "ms")
 _REQUIRED = ("arm", "arms", "reward")
@@ -153,7 +153,7 @@ def parse_mapping(content: Mapping[Any, Any], source: str, features: FeatureSche
     mapping = TableMapping(**values)
     _check_features(source, mapping)
     if mapping.uniform and mapping.propensity is not None:
-        raise LogError(f"{source}: uniform: expected it or a propensity column, got both")
+        raise LogError(f"{source}: uniform: expected uniform or a propensity column, got both")
     if mapping.data not in (None, *DATA):
         raise LogError(f"{source}: data: expected {DATA_MEANING}")
     if mapping.timestamp_unit not in TIMESTAMP_UNITS:

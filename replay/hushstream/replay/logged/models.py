@@ -69,7 +69,7 @@ def _propensity_model(log: LoggedDataset) -> Predict:
 
     known = np.unique(log.chosen)
     if len(known) == 1:
-        raise LogError(f"{log.name}: expected several arms to be shown, got one: nothing tells what others would earn")
+        raise LogError(f"{log.name}: expected several arms to be shown, got one: the others cannot be estimated")
     model = LogisticRegression(max_iter=_ITERATIONS).fit(log.contexts, log.chosen)
 
     def predict(contexts: npt.NDArray[np.float32]) -> Float64:

@@ -84,20 +84,20 @@ class ShadowReport:
         """The report as lines of text."""
         lines = [
             NOTICE.format(deployment=self.deployment),
-            f"{ESTIMATED_MARK}: how likely the application was to show what it did.",
+            f"{ESTIMATED_MARK}: the probabilities with which the application showed its choices.",
             f"{self.rows} decisions in the shadow; in {self.agreed} the application showed what was answered",
             *(f"  left out: {count} ({why})" for why, count in sorted(self.left_out.items())),
             f"what was shown earned {self.earned:.4f} a decision",
         ]
         if self.lift is None or self.interval is None:
-            return "\n".join((*lines, "lift: too few decisions tell of it; go on"))
+            return "\n".join((*lines, "lift: too few decisions to estimate it; collect more"))
         low, high = self.interval
         snips = "" if self.snips is None else f"; SNIPS {self.snips:+.4f}"
         lines.append(f"lift of the answers: {self.lift:+.4f} a decision, 95 % within {low:+.4f} to {high:+.4f}{snips}")
         if self.certain:
             lines.append("it would bring more" if low > 0 else "it would bring less")
         elif self.rows_more is None:
-            lines.append("no lift is seen; how many decisions would show one is not known")
+            lines.append("no lift is seen; how many decisions it would take is not known")
         else:
             lines.append(f"about {self.rows_more} decisions more until the interval excludes 0, if the lift stays")
         return "\n".join(lines)

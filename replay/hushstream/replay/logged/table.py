@@ -90,7 +90,7 @@ def columns_in(path: Path, delimiter: str = ",") -> list[str]:
         LogError: there is no such file, or its content is not in its format.
     """
     if not path.is_file():
-        raise LogError(f"{path}: expected a file, there is none")
+        raise LogError(f"{path}: expected a file, got none")
     if path.suffix.lower() in PARQUET_SUFFIXES:
         with _parquet_file(path) as file:
             return list(file.schema_arrow.names)
@@ -120,7 +120,7 @@ def _read(table: Table, mapping: TableColumns, chunk_rows: int) -> Iterator[RawC
         return _read_frame(table, mapping, chunk_rows)
     path = Path(table)
     if not path.is_file():
-        raise LogError(f"{path}: expected a file, there is none")
+        raise LogError(f"{path}: expected a file, got none")
     read = _read_parquet if path.suffix.lower() in PARQUET_SUFFIXES else _read_csv
     return read(path, mapping, chunk_rows)
 

@@ -115,8 +115,8 @@ async def serve(port: int) -> AsyncIterator[Page]:
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 raise
             raise HushstreamError(
-                f"--port: expected a free port on {HOST}, got {port}, which cannot be had ({error.strerror}); name "
-                f"another one, or 0 for any"
+                f"--port: expected a free port on {HOST}, got {port}, which is not available "
+                f"({error.strerror}); name another one, or 0 for any"
             ) from None
         page.address = f"http://{HOST}:{runner.addresses[0][1]}"
         yield page

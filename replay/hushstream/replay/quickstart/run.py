@@ -150,10 +150,10 @@ class Quickstart:
             AlreadyKilled: an earlier kill is not finished.
         """
         if self._killing.state != "running":
-            raise AlreadyKilled(f"kill: expected a learner that runs, it is {self._killing.state}")
+            raise AlreadyKilled(f"kill: expected a running learner, got one that is {self._killing.state}")
         self._killing = Killing(self._killing.number + 1, "away")
         self._killed_at.append(round(self._traffic.seconds, 1))
-        self._after = asyncio.create_task(self._bring_back())
+        self._after = asyncio.create_task(self._restart_learner())
 
     async def look(self) -> None:
         """Read what was published and spent, repeatedly."""
@@ -169,7 +169,7 @@ class Quickstart:
                 self._trouble = str(error)
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _bring_back(self) -> None:
+    async def _restart_learner(self) -> None:
         killing, tally = self._killing, self._traffic.tally
         try:
             await self._session.kill(LEARNER)
@@ -193,7 +193,7 @@ class Quickstart:
         counted neither as equal nor as changed.
         """
 
-        def told(done: int, total: int, what: str) -> None:
+        def progress(done: int, total: int, what: str) -> None:
             killing.progress = {"done": done, "total": total, "what": what}
 
         system, connection = self._system, self._session.connection()
@@ -202,11 +202,11 @@ class Quickstart:
         try:
             async with open_logs(connection, system.partitions, topics) as logs:
                 self._traffic.resume()
-                copy = await logs.copy(told)
+                copy = await logs.copy(progress)
         finally:
             self._traffic.resume()
         keys = KeySource(self._folder / DEPLOYMENT / KEYS)
-        found = await asyncio.to_thread(verify, copy, system, keys, progress=told)
+        found = await asyncio.to_thread(verify, copy, system, keys, progress=progress)
         killing.verified = {str(status): number for status, number in found.totals.items()}
         killing.equal = found.ok
 
@@ -255,7 +255,7 @@ def _paid_by_mechanism(found: budget.Budget) -> dict[str, int]:
 @contextlib.asynccontextmanager
 async def running(options: QuickstartOptions) -> AsyncIterator[tuple[Quickstart, list[asyncio.Task[Any]]]]:
     """Start everything; yields the quickstart, and the tasks that must not end."""
-    system = lay_out(options.folder)
+    system = prepare_folder(options.folder)
     place = options.folder / DEPLOYMENT
     session = StreamSession(system, StreamPlace(place, None, None, worker_options=_WORKER_OPTIONS))
     async with session, connect(session.bootstrap, place) as client:
@@ -283,12 +283,12 @@ async def _first_answer(traffic: Traffic, watched: asyncio.Task[None]) -> None:
         first.cancel()
 
 
-async def run(options: QuickstartOptions, tell: Callable[[str], None]) -> dict[str, Any]:
+async def run(options: QuickstartOptions, print_line: Callable[[str], None]) -> dict[str, Any]:
     """Run until SIGINT, SIGTERM or ``options.seconds``, and stop everything that was started.
 
     Args:
         options: see `QuickstartOptions`.
-        tell: called with each line to print.
+        print_line: called with each line to print.
 
     Returns:
         The last state, in the form that the page gets.
@@ -301,24 +301,24 @@ async def run(options: QuickstartOptions, tell: Callable[[str], None]) -> dict[s
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, ended.set)
     async with serve(options.port) as page:
-        tell(f"starting a broker and three workers below {options.folder} ...")
+        print_line(f"starting a broker and three workers below {options.folder} ...")
         began = time.monotonic()
-        starting = asyncio.create_task(_until(ended, options, page, tell, began))
+        starting = asyncio.create_task(_until(ended, options, page, print_line, began))
         return await starting
 
 
 async def _until(
-    ended: asyncio.Event, options: QuickstartOptions, page: Any, tell: Callable[[str], None], began: float
+    ended: asyncio.Event, options: QuickstartOptions, page: Any, print_line: Callable[[str], None], began: float
 ) -> dict[str, Any]:
     async with running(options) as (quickstart, tasks):
         page.shows(quickstart)
-        tell(f"after {time.monotonic() - began:.0f} s: {page.address}   (Ctrl-C ends everything)")
+        print_line(f"after {time.monotonic() - began:.0f} s: {page.address}   (Ctrl-C ends everything)")
         timer = asyncio.create_task(ended.wait())
         done, _ = await asyncio.wait({*tasks, timer}, timeout=options.seconds, return_when=asyncio.FIRST_COMPLETED)
         timer.cancel()
         for task in done - {timer}:
             task.result()
-        tell("stopping the workers and the broker ...")
+        print_line("stopping the workers and the broker ...")
         return quickstart.state()
 
 
@@ -327,7 +327,7 @@ DEPLOYMENT = "deployment"
 _MADE_HERE = ".made-by-quickstart"
 
 
-def lay_out(folder: Path) -> System:
+def prepare_folder(folder: Path) -> System:
     """Write the configuration unless the user has one in the folder, and prepare a deployment with new keys.
 
     The deployment is new each time, as the logs of the last one were in the memory of a broker that has ended.
@@ -362,8 +362,8 @@ def _require_shop(path: Path, config: P2BConfig) -> None:
     """Refuse features that the simulated visitors do not have, and more items than the shop has."""
     declared = config.context.declared
     known = {name: one["kind"] for name, one in DECLARATION.items()}
-    told = {} if declared is None else {name: one.kind for name, one in declared.features.items()}
-    if not told or any(known.get(name) != kind for name, kind in told.items()):
+    declared_kinds = {} if declared is None else {name: one.kind for name, one in declared.features.items()}
+    if not declared_kinds or any(known.get(name) != kind for name, kind in declared_kinds.items()):
         raise HushstreamError(
             f"{path}: expected features that the simulated visitors have ("
             f"{', '.join(f'{name}: {kind}' for name, kind in known.items())}), got others"

@@ -112,14 +112,14 @@ class Traffic:
         Raises:
             DecisionTimeout: no learner answered within `START_SECONDS`.
         """
-        await self._client.decide("first", "first", self._told(0, 0), timeout=START_SECONDS)
+        await self._client.decide("first", "first", self._context(0, 0), timeout=START_SECONDS)
         self._began = time.monotonic()
 
     async def run(self) -> None:
         """Play visitors for ever; raise what the client raises."""
         async with asyncio.TaskGroup() as group:
             for _ in range(self._at_once):
-                group.create_task(self._seat())
+                group.create_task(self._play_visitors())
 
     async def pause(self) -> None:
         """Start no visit until `resume`, and wait for the visits that have started."""
@@ -130,18 +130,18 @@ class Traffic:
         """Start visits again."""
         self._open.set()
 
-    async def _seat(self) -> None:
+    async def _play_visitors(self) -> None:
         while True:
             visitor = next(self._numbers)
             self.tally.visitors += 1
             for visit in range(VISITS):
                 await self._open.wait()
-                with self._inside_one():
+                with self._visit_under_way():
                     await self._visit(visitor, visit)
                 await asyncio.sleep(PAUSE_SECONDS)
 
     @contextmanager
-    def _inside_one(self) -> Iterator[None]:
+    def _visit_under_way(self) -> Iterator[None]:
         self._inside += 1
         self._empty.clear()
         try:
@@ -151,7 +151,7 @@ class Traffic:
             if not self._inside:
                 self._empty.set()
 
-    def _told(self, visitor: int, visit: int) -> Mapping[str, Any]:
+    def _context(self, visitor: int, visit: int) -> Mapping[str, Any]:
         """The context that the application sends for a visit: the features that the configuration declares."""
         values = self._world.context(visitor, visit)
         assert isinstance(values, Mapping), "the shop has names"
@@ -163,7 +163,7 @@ class Traffic:
         decision = await self._client.decide(
             event,
             user,
-            self._told(visitor, visit),
+            self._context(visitor, visit),
             baseline=(visitor + visit) % self._arms,
             timeout=_PATIENCE_SECONDS,
         )

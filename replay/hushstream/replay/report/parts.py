@@ -93,7 +93,7 @@ def verify_section(verify: Mapping[str, RoleCheck] | None) -> Section:
             for role, one in verify.items()
         ]
         columns = ("Worker and finding", "Equal", "Ties", "Changed", "Inputs deleted")
-        blocks.append(Table("Published records, computed again from what they were made of.", columns, tuple(rows)))
+        blocks.append(Table("Published records, computed again from their inputs.", columns, tuple(rows)))
     return Section("verify", "Verify", tuple(blocks))
 
 
@@ -102,8 +102,8 @@ def counts_section(counts: Mapping[str, int]) -> Section:
     ordered = sorted(counts.items(), key=lambda item: (COUNT_CLASSES[item[0]], item[0]))
     rows = tuple((Cell(_count_name(name), _SHOWN[COUNT_CLASSES[name]]), Cell(number(count))) for name, count in ordered)
     caption = (
-        "What happened how often. What tells of users' contexts and rewards is shown where a dataset is replayed, "
-        "never of a live deployment."
+        "How often each event happened. Counts that depend on users' contexts and rewards are shown for a "
+        "replayed dataset only, never for a live deployment."
     )
     return Section("counts", "Counts", (Table(caption, ("Count", "Value"), rows),))
 
@@ -121,8 +121,8 @@ def speed_section(measured: Mapping[str, float]) -> Section:
         share = measured["seconds"] / measured["decisions"]
         rows.append(("Service time of a decision", f"{number(1000 * share)} ms"))
     table = Table(
-        "A replay asks for very many users at once, so answers wait behind one another. The service time does not: it "
-        "is the duration over the decisions.",
+        "A replay sends the requests of very many users at once, so answers wait behind one another. The "
+        "service time does not contain this wait: it is the duration divided by the number of decisions.",
         ("What", "Value"),
         tuple((Cell(name), Cell(value)) for name, value in rows),
     )

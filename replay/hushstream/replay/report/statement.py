@@ -32,7 +32,7 @@ def statement_page(statement: Statement) -> str:
                 )
             ),
             provenance=(
-                ("Computed from", "the deployment's configuration, and what its operator adds"),
+                ("Computed from", "the deployment's configuration, and entries of its operator"),
                 ("Configuration digest", statement.config_digest),
             ),
         )

@@ -10,7 +10,7 @@ from hushstream.privacy.promises.promise import NOT_PRIVATE, REPRODUCIBLE
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 
 MARK_MEANINGS = {
-    REPRODUCIBLE: "The keys come from a seed. Whoever knows the seed can remove the noise. For experiments only.",
+    REPRODUCIBLE: "The keys come from a seed. Anyone who knows the seed can remove the noise. For experiments only.",
     NOT_PRIVATE: "Not all that is released is as private as stated: content of the data that is replayed leaves "
     "un-noised, or the release follows a paper whose stated guarantee does not hold. The guarantee below says which.",
 }

@@ -133,8 +133,8 @@ def require_runner(runner: str, bootstrap: str | None = None, security: Path | N
         Cluster(bootstrap, read_security(security)).require_encryption()
     elif security is not None:
         raise HushstreamError(
-            f"security: expected a Kafka that {security} is for (--bootstrap), got none; the embedded broker takes "
-            f"connections of this machine alone, and has no such settings"
+            f"security: expected the address of a Kafka (--bootstrap) for the settings in {security}, got "
+            "none; the embedded broker accepts connections from this machine alone, and has no such settings"
         )
 
 
@@ -155,8 +155,8 @@ async def play_parties(
     """
     if system.outside:
         raise HushstreamError(
-            "kind: expected hosted, as a replay's players talk to learner workers; got edge, which has none (what the "
-            "shuffler releases is the same in both)"
+            "kind: expected hosted, as a replay sends its requests to learner workers; got edge, which has "
+            "none (the shuffler releases the same in both)"
         )
     if place.runner == "direct":
         async with DirectSession(system, place.keys) as direct:

@@ -25,7 +25,7 @@ def free_port() -> int:
         with socket.socket() as probe:
             if not _taken(probe, port):
                 return port
-    raise OSError(f"expected a free port on 127.0.0.1 from {_LEAST} on, got {_TRIES} that are taken")
+    raise OSError(f"expected a free port on 127.0.0.1 from {_LEAST} on, got {_TRIES} that are in use")
 
 
 def _taken(probe: socket.socket, port: int) -> bool:

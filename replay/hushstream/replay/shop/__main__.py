@@ -193,11 +193,11 @@ async def serve(folder: Path, port: int, visitors: int, seed: int) -> None:
     Raises:
         HushstreamError: a port is in use, or a process ended by itself.
     """
-    ended = _asked_to_end()
+    ended = _stop_event()
     front, gateway_port = Storefront(visitors), free_port()
     async with _serving(front.application(f"http://{HOST}:{gateway_port}"), port) as origin:
         print(f"the shop opens at {origin}   (Ctrl-C closes it)", flush=True)
-        await _until(ended.wait(), _trade(folder, gateway_port, origin, front, visitors, seed))
+        await _until(ended.wait(), _run_shop(folder, gateway_port, origin, front, visitors, seed))
 
 
 async def serve_devices(folder: Path, port: int, visitors: int, seed: int, package: Path) -> None:
@@ -210,31 +210,31 @@ async def serve_devices(folder: Path, port: int, visitors: int, seed: int, packa
     Raises:
         HushstreamError: as in `serve`; or the package is not built.
     """
-    ended = _asked_to_end()
+    ended = _stop_event()
     front, gateway_port = DeviceStorefront(package), free_port()
     async with _serving(front.application(f"http://{HOST}:{gateway_port}"), port) as origin:
         print(f"the shop opens at {origin}   (Ctrl-C closes it)", flush=True)
-        await _until(ended.wait(), _trade_with_devices(folder, gateway_port, origin, front, visitors, seed))
+        await _until(ended.wait(), _run_device_shop(folder, gateway_port, origin, front, visitors, seed))
 
 
-async def _trade_with_devices(
+async def _run_device_shop(
     folder: Path, port: int, origin: str, front: DeviceStorefront, visitors: int, seed: int
 ) -> None:
     async with opened_for_devices(folder, port, origin) as (gateway, alive), aiohttp.ClientSession() as calls:
         front.agreement = await until_agreed(calls, gateway)
         traffic = DeviceTraffic(calls, gateway, Agreement.read(front.agreement), seed)
         everybody = taste.visitors(visitors, random.Random(seed))
-        print(f"open; {visitors} devices learn, and hand in through the gateway at {gateway}", flush=True)
-        await _until(alive, _come_with_devices(traffic, everybody))
+        print(f"open; {visitors} devices learn, and send slots through the gateway at {gateway}", flush=True)
+        await _until(alive, _run_device_visitors(traffic, everybody))
 
 
-async def _come_with_devices(traffic: DeviceTraffic, everybody: Sequence[taste.Visitor]) -> None:
+async def _run_device_visitors(traffic: DeviceTraffic, everybody: Sequence[taste.Visitor]) -> None:
     await traffic.run(everybody)
-    print(f"{traffic.handed_in} slots handed in; {_tallied(traffic.tally)}", flush=True)
+    print(f"{traffic.handed_in} slots sent; {_tally_text(traffic.tally)}", flush=True)
     await asyncio.Event().wait()
 
 
-def _asked_to_end() -> asyncio.Event:
+def _stop_event() -> asyncio.Event:
     """An event that is set by SIGINT and SIGTERM."""
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -242,25 +242,25 @@ def _asked_to_end() -> asyncio.Event:
     return ended
 
 
-async def _trade(folder: Path, port: int, origin: str, front: Storefront, visitors: int, seed: int) -> None:
+async def _run_shop(folder: Path, port: int, origin: str, front: Storefront, visitors: int, seed: int) -> None:
     async with opened(folder, port, origin) as shop:
         draws = random.Random(seed)
         traffic = Traffic(shop.calls, shop.gateway, taste.visitors(visitors, draws), seed)
         front.open(shop.items, traffic, shop.gateway)
         print(f"open; {visitors} visitors come through the gateway at {shop.gateway}", flush=True)
-        await _until(shop.alive, _come(traffic))
+        await _until(shop.alive, _run_visitors(traffic))
 
 
-async def _come(traffic: Traffic) -> None:
+async def _run_visitors(traffic: Traffic) -> None:
     """Run all visitors, then serve the page until the end."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     await traffic.run()
-    print(f"{traffic.tally.visits} visits in {loop.time() - began:.0f} s; {_tallied(traffic.tally)}", flush=True)
+    print(f"{traffic.tally.visits} visits in {loop.time() - began:.0f} s; {_tally_text(traffic.tally)}", flush=True)
     await asyncio.Event().wait()
 
 
-def _tallied(tally: Tally) -> str:
+def _tally_text(tally: Tally) -> str:
     first, last = tally.bins[0], tally.bins[-1]
     return f"of the first {first[0]} {share(*first):.0%} bought, of the last {last[0]} {share(*last):.0%}"
 
@@ -287,7 +287,7 @@ def _measure(visitors: int, seeds: int, stock_changes: bool) -> int:
             if stock_changes:
                 found = rehearsal.verified()
                 equal = equal and found.ok
-                print(f"seed {seed}: verify: {_counted(found)}", flush=True)
+                print(f"seed {seed}: verify: {_status_counts(found)}", flush=True)
         tally = rehearsal.tally
         paid += pays(tally)
         curve = " ".join(f"{share(*one):.0%}" for one in tally.bins)
@@ -301,7 +301,7 @@ def _measure(visitors: int, seeds: int, stock_changes: bool) -> int:
     return 0 if equal else 1
 
 
-def _counted(found: Verified) -> str:
+def _status_counts(found: Verified) -> str:
     """The number of records of each status, as text."""
     return ", ".join(f"{count} {status}" for status, count in found.totals.items() if count)
 
@@ -309,18 +309,18 @@ def _counted(found: Verified) -> str:
 def main(arguments: list[str] | None = None) -> int:
     """See the module; returns the exit code."""
     parser = argparse.ArgumentParser(description="A small web shop, with simulated visitors and a page.")
-    parser.add_argument("--port", type=int, default=8766, help="of the page; 0 for any")
+    parser.add_argument("--port", type=int, default=8766, help="port of the page; 0 for any free one")
     parser.add_argument("--visitors", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seeds", type=int, help="open nothing: print what is bought in so many rehearsals")
+    parser.add_argument("--seeds", type=int, help="simulate this many seeds without a page, and print their purchases")
     parser.add_argument(
-        "--stock-changes", action="store_true", help="with --seeds: an item comes, one goes, and all is verified"
+        "--stock-changes", action="store_true", help="with --seeds: add an item, withdraw one, and verify everything"
     )
     parser.add_argument(
         "--devices",
         type=Path,
         metavar="PACKAGE",
-        help="visitors learn on their own devices; the built @hushstream/edge",
+        help="visitors learn on their own devices; folder of the built @hushstream/edge",
     )
     given = parser.parse_args(arguments)
     try:

@@ -51,7 +51,7 @@ class Visits(NamedTuple):
     chances: Float64
 
 
-class Told(NamedTuple):
+class TrueValues(NamedTuple):
     """The true values behind n visits.
 
     Attributes:
@@ -114,10 +114,10 @@ class MixedTable:
         seen = self._seen(users, round_index)
         return Visits(self._rows(seen), 1.0 / (1.0 + np.exp(-(self._base + self._odds(users, seen)))))
 
-    def told(self, users: Int64) -> Told:
+    def true_values(self, users: Int64) -> TrueValues:
         """The true values behind a visit of each of these users, to evaluate a forecast with."""
         seen = self._seen(users, 0)
-        return Told(self._rows(seen), self._odds(users, seen), _BASE_RATE)
+        return TrueValues(self._rows(seen), self._odds(users, seen), _BASE_RATE)
 
     @cached_property
     def _base(self) -> float:

@@ -66,9 +66,9 @@ def test_without_the_newest_published_key_nothing_is_opened(held):
 
 
 def test_only_who_holds_the_newest_key_can_name_the_next():
-    with pytest.raises(BadSeal, match="to vouch, got others"):
+    with pytest.raises(BadSeal, match="to sign the next one, got others"):
         Recipients(ALL.keys[:2]).followed_by(THIRD, 20, [FIRST, THIRD])
-    with pytest.raises(BadSeal, match="turn it first"):
+    with pytest.raises(BadSeal, match="rotate it first"):
         ALL.followed_by(SECOND, 30, [THIRD])
     with pytest.raises(BadSeal, match=r"grow from 0 on, got \[0, 10, 20, 20\]"):
         ALL.followed_by(FOREIGN, 20, [THIRD])
@@ -79,7 +79,7 @@ def test_only_who_holds_the_newest_key_can_name_the_next():
 )
 def test_a_key_that_somebody_else_put_there_is_refused(change):
     first, second, third = ALL.keys
-    with pytest.raises(BadSeal, match="vouched for by the one before it, it is not"):
+    with pytest.raises(BadSeal, match="signed by the one before it, it is not"):
         Recipients((first, second, replace(third, **change)))
     forged = Recipients.first(FOREIGN).followed_by(THIRD, 20, [FOREIGN]).keys[-1]
     with pytest.raises(BadSeal, match="it is not"):
@@ -91,7 +91,7 @@ def test_keys_without_a_first_one_or_of_a_wrong_size_are_refused():
     for keys in ((), (replace(first, from_period=1),)):
         with pytest.raises(BadSeal, match="grow from 0 on"):
             Recipients(keys)
-    with pytest.raises(BadSeal, match="32 bytes to vouch with, got 3"):
+    with pytest.raises(BadSeal, match="vouch key of 32 bytes, got 3"):
         Recipients((replace(first, vouch_key=b"abc"),))
 
 

@@ -1,4 +1,4 @@
-// The device: what it keeps, what leaves and when, which models it takes.
+// The device: what it keeps, what leaves and when, and which models it accepts.
 import assert from "node:assert/strict";
 import { mkdtemp, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
@@ -14,7 +14,7 @@ import { agreed, Gateway, hex, memory, opened, signed } from "./gateway.mjs";
 
 const MINUTE = 60_000;
 
-/** A device with a clock and a gateway of its own. */
+/** A device with its own clock and gateway. */
 async function placed(changes = {}) {
   const world = await agreed(changes.agreement);
   const gateway = new Gateway(world);
@@ -33,7 +33,7 @@ async function placed(changes = {}) {
   return { world, gateway, store, mark, clock, options, open: (more) => EdgeDevice.open({ ...options, ...more }) };
 }
 
-/** So many decisions, some of them clicked. */
+/** Make `count` decisions, and reward some of them. */
 async function live(device, count, { clicks = false, name = "e" } = {}) {
   for (let number = 0; number < count; number += 1) {
     const { learned } = await device.decide(`${name}${number}`, { country: "se", age: 20 + number });
@@ -122,7 +122,7 @@ test("a state is written before its slot leaves, and the same bytes are sent aga
   await live(device, 10);
   clock.now += 100 * MINUTE;
   gateway.before = () => {
-    // As at a crash now: what the store holds has this slot as taken, with these bytes.
+    // The store as after a crash at this moment: its state has this slot as taken, with these bytes.
     gateway.kept = store.contents.get("state");
   };
   gateway.answers.push(null, 503);
@@ -139,7 +139,7 @@ test("a state is written before its slot leaves, and the same bytes are sent aga
   assert.equal(again.status.waiting, 0);
 });
 
-test("a cleared state goes on from what its mark knows, and sends no second slot", async () => {
+test("after its state is cleared, a device goes on from its mark and sends no second slot", async () => {
   const { gateway, store, clock, open } = await placed();
   const device = await open();
   await live(device, 10);
@@ -184,7 +184,7 @@ test("a restored state sends no second slot: by its mark, and without it under t
   assert.equal(ids[0], ids[1]);
 });
 
-/** A store and a mark on the same contents, of a device that stops with the writing of this number and does nothing more. */
+/** A store and a mark on the same contents, for a device that is killed at the write with this number. */
 function stopsAt({ store, mark }, number) {
   const never = new Promise(() => undefined);
   let [writes, stop] = [0, () => undefined];
@@ -212,7 +212,7 @@ function stopsAt({ store, mark }, number) {
   };
 }
 
-test("a device killed between any two writings hands in one slot of one content", async () => {
+test("a device killed between any two writes hands in one slot with one content", async () => {
   let [number, isOver, resent] = [0, true, 0];
   for (; isOver; number += 1) {
     const { gateway, world, clock, open, store, mark } = await placed();
@@ -257,7 +257,7 @@ test("what was not written when a device is killed is forgotten, and nothing els
   assert.equal(await again.shown("e0"), "repeated_feedback");
 });
 
-test("calls are written behind of themselves, many with one writing", async () => {
+test("calls are written in the background, many with one write", async () => {
   const { open, store } = await placed();
   let writings = 0;
   const counted = { ...store, write: (...content) => (writings += 1) && store.write(...content) };
@@ -270,7 +270,7 @@ test("calls are written behind of themselves, many with one writing", async () =
   assert.equal(writings, 2);
 });
 
-test("a writing behind that fails is told by the next call, and the store counts", async () => {
+test("if a write in the background fails, the next call throws, and the store counts", async () => {
   const { open, store } = await placed();
   let isFull = false;
   const write = async (...content) => {
@@ -291,7 +291,7 @@ test("a writing behind that fails is told by the next call, and the store counts
   assert.equal(device.status.decided, 3);
 });
 
-test("a state that is cleared beneath a page at work is not written back", async () => {
+test("a state that is cleared while a page uses it is not written back", async () => {
   const { open, store, gateway, clock } = await placed();
   const device = await open();
   await live(device, 12);
@@ -327,7 +327,7 @@ test("a slot whose mark could not be written leaves when it is, and clearing the
   await device.sync();
   const unmarked = JSON.stringify({ ...JSON.parse(mark.text), sent: 0 });
   assert.equal(gateway.slots.length, 1);
-  // As after a crash that came before the mark was on disk: the state says more, until it is cleared.
+  // As after a crash before the mark was on disk: the state has spent more than the mark, until it is cleared.
   mark.text = unmarked;
   await open();
   store.contents.clear();
@@ -337,7 +337,7 @@ test("a slot whose mark could not be written leaves when it is, and clearing the
   assert.equal(gateway.slots.length, 1);
 });
 
-test("what another page spent stays spent where the state is put back to what this page knows", async () => {
+test("what another page spent stays spent if the state is restored to the one that this page knows", async () => {
   const { gateway, store, clock, open } = await placed();
   const [one, other] = [await open(), await open()];
   await live(one, 5);
@@ -374,7 +374,7 @@ test("a state and a mark that each say more keep all that either says was spent"
   assert.equal(new Set(gateway.slots.map(({ body }) => hex(body))).size, 1);
 });
 
-test("a clock that is set back gives no fresh quota, and another agreement begins one", async () => {
+test("a clock that is set back gives no new quota, and another agreement begins one", async () => {
   const terms = { contexts_per_period: 5 };
   const { mark, store, clock, open } = await placed({ agreement: { terms } });
   const learned = async (device, days, name) => {
@@ -385,7 +385,7 @@ test("a clock that is set back gives no fresh quota, and another agreement begin
   };
   const device = await open();
   assert.equal(await learned(device, 0, "first"), 4);
-  // Set back, and forward again: one context is left of the newest day's quota.
+  // The clock is set back, then forward again: one context is left of the newest day's quota.
   assert.equal((await learned(device, -1, "back")) + (await learned(device, 1, "again")), 1);
   assert.equal(await learned(device, -2, "further"), 0);
   await device.flush();
@@ -393,12 +393,12 @@ test("a clock that is set back gives no fresh quota, and another agreement begin
   const later = await open();
   assert.equal(await learned(later, 2, "next"), 4);
   await later.flush();
-  // Longer periods have smaller numbers: those of the agreement before would never end.
+  // Longer periods have smaller numbers: the period of the earlier agreement would never end.
   const other = (await agreed({ terms: { ...terms, quota_period_ms: 864_000_000 } }, "other")).file;
   const [state, known, write] = [store.contents.get("state"), mark.text, store.write];
   const crashes = [[state, known]];
   store.write = async (name, content, durable) => {
-    // As at a crash before this writing, and right after it.
+    // As at a crash before this write, and right after it.
     crashes.push([state, mark.text], [content, mark.text]);
     store.write = write;
     return write.call(store, name, content, durable);
@@ -439,7 +439,7 @@ test("a state that is cleared while its slot is sealed is not written back, and 
   let reads = 0;
   const read = async (name) => {
     const found = store.contents.get(name) ?? null;
-    // Behind the reading that begins the work.
+    // After the read with which the work begins.
     if (++reads === 1) queueMicrotask(() => store.contents.clear());
     return found;
   };
@@ -483,7 +483,7 @@ test("two pages share one state", async () => {
   assert.equal(new Set(gateway.slots.map(({ body }) => hex(body))).size, 1);
 });
 
-test("answers of the gateway, as the table of the wire says", async () => {
+test("answers of the gateway, as the table of the transport says", async () => {
   for (const [status, code, waiting, sent] of [
     [400, "bad-slot", 1, 1],
     [409, "other-configuration", 0, 1],
@@ -509,7 +509,7 @@ test("answers of the gateway, as the table of the wire says", async () => {
   }
 });
 
-test("a newer model is taken, an older one and all that is not as agreed refused", async () => {
+test("a newer model is accepted; an older one, and all that is not as agreed, is refused", async () => {
   const { world, gateway, open, clock } = await placed();
   const device = await open();
   assert.equal((await device.sync()).model, null);
@@ -543,7 +543,7 @@ test("a newer model is taken, an older one and all that is not as agreed refused
   await refused({}, { signer: "other" });
   await refused({}, { flip: 40 });
   await refused({}, { text: (text) => text.replace('"version":4', '"version":4.0') });
-  // Not signed, and nested as deep as a statement may be long.
+  // A statement without signature that is nested as deep as it may be long.
   const deep = `${"[".repeat(30_000)}${"]".repeat(30_000)}`;
   await refused({}, { text: (text) => text.replace('"reward_variance":0.08', `"reward_variance":${deep}`) });
   gateway.model = await signed(world, { version: 4 });
@@ -551,7 +551,7 @@ test("a newer model is taken, an older one and all that is not as agreed refused
   assert.equal((await open()).status.modelVersion, 4);
 });
 
-test("keys follow from the agreement's, and none that was seen may be gone", async () => {
+test("keys follow from the agreement's, and no key that was seen may be missing", async () => {
   const { world, gateway, open, clock } = await placed();
   const device = await open();
   const next = { signing: [{ from: 5 }], sealing: [{ from: Math.floor(clock.now / 86_400_000) }] };
@@ -575,7 +575,7 @@ test("keys follow from the agreement's, and none that was seen may be gone", asy
   assert.equal(unpackSlot(new Agreement(world.file).layout, await opened(world, gateway.slots[0].body, "sealing-1")).level, 0);
 });
 
-test("a gateway that tells an early time gets no slot that is sealed to a key that was replaced", async () => {
+test("if a gateway tells an early time, no slot is sealed to a replaced key", async () => {
   const { world, gateway, open, clock } = await placed();
   const device = await open();
   gateway.model = await signed(world, { version: 1 }, { sealing: [{ from: Math.floor(clock.now / 86_400_000) }] });
@@ -592,7 +592,7 @@ test("a gateway that tells an early time gets no slot that is sealed to a key th
   for (const body of [first, second]) assert.equal(unpackSlot(layout, await opened(world, body, "sealing-1")).level, 0);
 });
 
-test("another agreement is refused until it is asked for, and a weaker one for good", async () => {
+test("another agreement is refused unless it is requested, and a weaker one always", async () => {
   const { store, mark, open, gateway, clock } = await placed();
   await live(await open(), 10);
   const other = (await agreed({}, "other")).file;
@@ -618,7 +618,7 @@ test("another agreement is refused until it is asked for, and a weaker one for g
   assert.ok(store && mark);
 });
 
-test("what stands in storage and is not this package's is refused", async () => {
+test("a stored state that this package did not write is refused", async () => {
   const { store, mark, open } = await placed();
   const device = await open();
   await live(device, 3);
@@ -666,7 +666,7 @@ test("a state in files", async () => {
     await again.sync();
     assert.equal(gateway.slots.length, 1);
     assert.match(await readFile(join(folder, "mark"), "utf8"), /"sent":1/);
-    // Also where a file that all can read lies in the way of the next one.
+    // Also if a file that everybody can read has the name of the next one.
     await writeFile(join(folder, "state", "state.new"), "", { mode: 0o644 });
     await files.store.write("state", await files.store.read("state"), true);
     assert.equal((await stat(join(folder, "state", "state"))).mode & 0o777, 0o600);
@@ -675,7 +675,7 @@ test("a state in files", async () => {
   }
 });
 
-test("a run hands in by itself, and ends", async () => {
+test("`start` hands in slots in its own time, until it is stopped", async () => {
   const { open, clock, gateway } = await placed();
   const device = await open();
   await live(device, 10);
@@ -705,13 +705,13 @@ test("a slot that falls due between two rounds does not wait for the next one", 
   assert.equal(gateway.slots.length, 1);
 });
 
-test("the guarantee says its figures, and what a device cannot know", async () => {
+test("the guarantee names its figures, and what a device cannot know", async () => {
   const { open } = await placed();
   const lines = (await open()).guarantee().join("\n");
   for (const said of [/epsilon 2,/, /epsilon 1,/, /cannot know/, /at most 1 slot of 117 bytes/]) assert.match(lines, said);
 });
 
-test("where WebCrypto lacks X25519 no slot leaves, and none is lost", async () => {
+test("if WebCrypto lacks X25519, no slot leaves, and none is lost", async () => {
   const { open, clock, gateway } = await placed();
   const device = await open();
   await live(device, 10);
@@ -739,7 +739,7 @@ test("a call that is refused changes nothing", async () => {
   assert.equal(device.status.decided, 1);
 });
 
-test("a model is read without a device", async () => {
+test("a model can be read without a device", async () => {
   const world = await agreed();
   const agreement = new Agreement(world.file);
   const { body, tag } = await signed(world, { version: 9 });

@@ -1,4 +1,5 @@
-// Cases from fuzz.py on standard input, a line of JSON each; what this package says of each on standard output.
+// Reads cases of fuzz.py from standard input, one JSON line each, and writes this package's verdict on each to standard
+// output.
 import { createInterface } from "node:readline";
 
 import { Agreement, EdgeError, unpackSlot } from "../dist/index.js";

@@ -1,4 +1,5 @@
-// The other side for tests of the device: agreements with keys, signed models, a gateway that answers as it is told.
+// The operator's side for tests of the device: agreements with keys, signed models, and a gateway with prescribed
+// answers.
 import { createHash, createPrivateKey, createPublicKey, hkdfSync, sign } from "node:crypto";
 
 import { blake2b } from "../dist/blake2b.js";
@@ -19,14 +20,14 @@ function pair(kind, name) {
   return pairOf(kind, createHash("sha256").update(name).digest());
 }
 
-/** A pair of keys from its 32 private bytes. */
+/** Make a pair of keys from its 32 private bytes. */
 export function pairOf(kind, seed) {
   const key = createPrivateKey({ key: Buffer.concat([Buffer.from(PREFIX[kind], "hex"), seed]), format: "der", type: "pkcs8" });
   const shown = createPublicKey(key).export({ format: "der", type: "spki" }).subarray(-32);
   return { key, shown: new Uint8Array(shown) };
 }
 
-/** An agreement, and the keys that stand in it. */
+/** Make an agreement, and the keys in it. */
 export async function agreed(changes = {}, name = "first") {
   const keys = { sealing: pair("x25519", `sealing ${name}`), vouch: pair("ed25519", `vouch ${name}`), signing: pair("ed25519", `signing ${name}`) };
   const plain = `{"name": "${name}"}`;
@@ -59,7 +60,7 @@ export async function agreed(changes = {}, name = "first") {
   return { file, keys };
 }
 
-/** The body of a model, signed; `more` breaks it. */
+/** Make the signed body of a model; `more` changes parts of it, so that it is not valid. */
 export async function signed({ file, keys }, changes = {}, more = {}) {
   const { arms, cells, digest } = file.layout;
   const view = new DataView(new ArrayBuffer(16 * arms * cells));
@@ -109,7 +110,7 @@ export async function signed({ file, keys }, changes = {}, more = {}) {
   return { body: joined([head, content]), tag: more.tag ?? `"${sha256(head).slice(0, 32)}"` };
 }
 
-/** The content of a slot's body, opened as the shuffler does (HPKE). */
+/** Open the content of a slot's body as the shuffler does (HPKE). */
 export async function opened({ keys }, body, name) {
   const { key, shown } = name === undefined ? keys.sealing : pair("x25519", name);
   const { opens } = await import("./hpke.mjs");
@@ -129,7 +130,7 @@ export function memory() {
   return { store, mark };
 }
 
-/** Takes slots and gives out a model; answers what is next in `answers`, else 204. */
+/** A gateway that accepts slots and serves a model; it answers with the next of `answers`, otherwise with 204. */
 export class Gateway {
   slots = [];
   asked = [];

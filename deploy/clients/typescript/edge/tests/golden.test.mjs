@@ -1,4 +1,5 @@
-// What the Python agent gave (golden.py), given again here: every byte, and every decision outside the stated margin.
+// The package must repeat the results of the Python agent (golden.py): every byte, and every decision outside the
+// stated margin.
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import test from "node:test";
@@ -96,7 +97,7 @@ test("scores of new users", () => {
   );
 });
 
-/** Whether another arm than Python's is a tie of floats. */
+/** Whether an arm that differs from Python's is a tie but for rounding. */
 function tied(agent, row, eligible, one, found) {
   if (found.arm === one.arm) return false;
   const scores = agent.scores(row);
@@ -110,7 +111,7 @@ for (const life of golden.lives) {
     let agent = new EdgeAgent(terms, key);
     let ties = 0;
     life.calls.forEach((one, number) => {
-      // A page is closed and opened again at any time.
+      // A page may be closed and opened again at any time.
       if (number % 3 === 0) agent = EdgeAgent.resumed(terms, key, structuredCloneOf(agent.state), agent.shared);
       const row = one.row === undefined ? null : bytes(golden.contexts[one.row].row);
       if (one.call === "adopt") agent.shared = shared[one.version - 1];
@@ -150,7 +151,7 @@ for (const life of golden.lives) {
   });
 }
 
-/** A state as another object with no part in common, but for the model under it. */
+/** A copy of a state that shares no object with it, except the model. */
 function structuredCloneOf(state) {
   const own = state.own && { base: state.own.base, steps: state.own.steps };
   return { ...structuredClone({ ...state, own: null }), own };

@@ -1,4 +1,4 @@
-// The receiving side of HPKE by Node's own crypto, in the words of RFC 9180.
+// The receiving side of HPKE with Node's own crypto, in the terms of RFC 9180.
 import { createDecipheriv, createHmac, createPublicKey, diffieHellman } from "node:crypto";
 
 const bytes = (...parts) => Buffer.concat(parts.map((part) => (typeof part === "string" ? Buffer.from(part) : Buffer.from(part))));
@@ -9,7 +9,7 @@ const extract = (suite, salt, label, content) => hmac(salt, bytes("HPKE-v1", sui
 const expand = (suite, key, label, info, size) =>
   hmac(key, bytes([0, size], "HPKE-v1", suite, label, info, [1])).subarray(0, size);
 
-/** Open a slot's body with a private key; throws where it was sealed to another or changed. */
+/** Open a slot's body with a private key; throws if it was sealed to another key or changed. */
 export function opens(body, privateKey, recipient) {
   const { info, shown, hidden } = partsOf(body);
   const der = bytes(Buffer.from("302a300506032b656e032100", "hex"), shown);

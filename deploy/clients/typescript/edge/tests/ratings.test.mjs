@@ -1,4 +1,5 @@
-// Devices of ratings: what the Python agent gave (ratings_golden.py), given again here; what is kept, what leaves and when.
+// Devices of ratings: they must repeat the results of the Python agent (ratings_golden.py); what they keep, what leaves
+// and when.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { mkdtemp, readFile, rm } from "node:fs/promises";
@@ -31,7 +32,7 @@ async function versions(agreement, { models }) {
   return [firstVersion(agreement), ...taken.map(({ version }) => version)];
 }
 
-/** A device with a clock and a gateway of its own. */
+/** A device with its own clock and gateway. */
 function placed(more = {}) {
   const gateway = new Gateway(null);
   const { store, mark } = memory();
@@ -48,7 +49,7 @@ function offered(number) {
   return { body, tag: tagOf(body) };
 }
 
-/** The entity tag that follows from a body: its content is what the statement says. */
+/** The entity tag that follows from a body. */
 function tagOf(body) {
   const size = new DataView(body.buffer, body.byteOffset).getUint32(8, true);
   const said = JSON.parse(new TextDecoder().decode(body.subarray(12, 12 + size)));
@@ -82,7 +83,7 @@ for (const deployment of golden.deployments) {
   });
 }
 
-test("an agreement that its digest does not say is refused", () => {
+test("an agreement that does not have its digest is refused", () => {
   const { agreement } = films;
   const changed = [
     { settings: { ...agreement.settings, items: 25 } },
@@ -190,7 +191,7 @@ test("a cleared state, an older one, and forgetting give no second slot of a rou
   assert.equal(gateway.slots.length, 1);
 });
 
-test("only what the aggregator signed for this agreement is taken, and never an older version", async () => {
+test("only models that the aggregator signed for this agreement are accepted, and never an older version", async () => {
   const agreement = new RatingAgreement(films.agreement);
   const body = bytes(films.models[0], "base64");
   const take = (content, seen = unseen(agreement), now = golden.now) => takeVersion(agreement, seen, content, null, now);
@@ -246,7 +247,7 @@ test("nothing is read or written between two requests of a round", async () => {
   assert.ok(done.slice(0, first).includes("write"));
 });
 
-test("two pages on one state work on one another's, and send the same bytes", async () => {
+test("two pages share one state, and send the same bytes", async () => {
   const { gateway, clock, open } = placed();
   const pages = [await open(), await open()];
   await Promise.all(pages.map((page, at) => page.rate([at], [3])));
@@ -262,7 +263,7 @@ test("two pages on one state work on one another's, and send the same bytes", as
   }
 });
 
-test("ratings off the scale, unknown items and damaged states are refused, and nothing of them is taken", async () => {
+test("ratings off the scale, unknown items and damaged states are refused completely", async () => {
   const { store, open } = placed();
   const device = await open();
   for (const [items, ratings] of [[[24], [1]], [[-1], [1]], [[0.5], [1]], [[0], [5.1]], [[0], [NaN]], [[0], ["5"]], [[0, 1], [1]]]) {
@@ -277,7 +278,7 @@ test("ratings off the scale, unknown items and damaged states are refused, and n
   }
 });
 
-test("another agreement is taken when it is asked for, and what was spent stays spent", async () => {
+test("another agreement is accepted when it is requested, and what was spent stays spent", async () => {
   const { gateway, clock, open } = placed();
   const device = await open();
   await device.rate([1], [5]);
@@ -295,7 +296,7 @@ test("another agreement is taken when it is asked for, and what was spent stays 
   assert.equal(gateway.slots.length, 1);
 });
 
-test("in Node a state lies in files", async () => {
+test("in Node a state is stored in files", async () => {
   const folder = await mkdtemp(join(tmpdir(), "ratings-"));
   try {
     const options = { store: fileStore(join(folder, "state")), mark: fileMark(join(folder, "mark")) };

@@ -74,9 +74,11 @@ class Aggregate:
             arms: arms that may ever be shown; by default those of all vendors.
         """
         cells = config.cells
-        self.partition = Partition(config.grid, cells.split_at, cells.growth, cells.cap)
+        self.grid = config.grid
+        self.partition = Partition(self.grid, cells.split_at, cells.growth, cells.cap)
         self.decisions = 0
         self._config = config
+        self._least_block = config.release.kappa / max(config.level_epsilons)
         self._owners = config.owners
         self._variances = np.array(block_variances(config))
         order = permutation(config.arms, config_digest(config))
@@ -111,7 +113,7 @@ class Aggregate:
             PdapError: a cell that is not on this grid.
         """
         blocks, levels = release.blocks, self._config.release.reward_levels
-        self._config.grid.require(blocks.cells)
+        self.grid.require(blocks.cells)
         precision = precisions(
             blocks.counts, self._variances[levels_of(blocks.cells)], self._config.estimate.reward_variance
         )
@@ -153,10 +155,9 @@ class Aggregate:
         permutation might never be reached. An arm that was retired and is offered again has its old place.
         """
         allowed = self._order[self._offered[self._order]]
-        least = self._config.release.kappa / max(self._config.level_epsilons)
         later = self._entered[allowed] == _LATER
         first = allowed[~later]
-        return np.concatenate([first[: pool_size(len(first), self.decisions, least)], allowed[later]])
+        return np.concatenate([first[: pool_size(len(first), self.decisions, self._least_block)], allowed[later]])
 
     def beliefs(self) -> Beliefs:
         """Beliefs about the pool in every open cell."""

@@ -55,7 +55,7 @@ def overlaps(system: PdapSystem, home: int, logs: Logs, party: str = "") -> Iter
     source, waiting = logs.part((of_party("outcomes", party), home)), _Waiting(system, number)
     for offset, window, low, high in _windows(logs.part((of_party("journal-counter", party), home))):
         for record in source.read(low, high):
-            waiting.come(record.value)
+            waiting.take_record(record.value)
         for block, count in released.get(window, ()):
             found = waiting.take(*block)
             if found != count:
@@ -98,7 +98,7 @@ class _Waiting:
         self._names: set[bytes] = set()
         self._by_arm: dict[int, dict[int, int]] = {}
 
-    def come(self, value: bytes) -> None:
+    def take_record(self, value: bytes) -> None:
         """Take a record of the counter's input; outcomes that the counter refuses wait for no block."""
         try:
             name, fields = codec.decode(value, frozenset({"Outcomes", "Seal", "Tick"}))

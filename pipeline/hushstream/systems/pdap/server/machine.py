@@ -134,8 +134,8 @@ class PdapAggregatorMachine(PublishingRole):
             PdapError: says what was expected and what was given.
         """
         config, found = self.system.config, parse_part(fields)
-        config.grid.require(found.blocks.cells)
-        config.grid.require(found.arrived)
+        self.aggregate.grid.require(found.blocks.cells)
+        self.aggregate.grid.require(found.arrived)
         arms = found.blocks.arms
         known = not len(arms) or (arms.min() >= 0 and arms.max() < config.arms)
         if not known or not 0 <= fields["counter"] < config.counters:

@@ -68,7 +68,7 @@ class Work:
     before: Sequence[bytes]
     batch: Callable[[Holds], Sequence[bytes]]
 
-    def stands(self) -> bytes:
+    def state_before_batch(self) -> bytes:
         """The state of a machine that has folded everything before the batch."""
         machine = self._started()
         if self.before:
@@ -87,7 +87,7 @@ class Work:
         return machine
 
 
-def held(holds: Holds, place: int) -> bool:
+def has_content(holds: Holds, place: int) -> bool:
     """Whether the slot at this place of a batch has content."""
     return holds == "something" or (holds == "both" and place % 2 == 0)
 
@@ -102,7 +102,7 @@ def audit_times(work: Work) -> Run:
 
     def run(pairs: int, false_alarm: float) -> AuditResult:
         batches = [list(work.batch(holds)) for holds in ("nothing", "something")]
-        order, state = np.random.default_rng().integers(0, 2, size=pairs), work.stands()
+        order, state = np.random.default_rng().integers(0, 2, size=pairs), work.state_before_batch()
         _pair(work, state, batches, 0)
         ratios = np.log([_pair(work, state, batches, first) for first in order])
         return judged(ratios, false_alarm)

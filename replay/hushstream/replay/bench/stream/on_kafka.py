@@ -27,7 +27,7 @@ from hushstream.replay.bench.stream.runs import (
     open_bench,
     prepare_deployment,
 )
-from hushstream.replay.bench.stream.scaling import WORKERS, Share, recovered, scaled, scaling_rows
+from hushstream.replay.bench.stream.scaling import WORKERS, ScalingRun, recovered, scaled, scaling_rows
 
 EMBEDDED_TARGET = 0.7
 RECOVERY_TARGET_SECONDS = 30.0
@@ -81,7 +81,7 @@ def kafka_rows(bootstrap: str, progress: Progress, rounds: int = 3, sizes: Kafka
 
 async def _measure(bootstrap: str, progress: Progress, rounds: int, sizes: KafkaSizes) -> list[BenchRow]:
     beside: dict[str, list[_Beside]] = {form: [] for form in _FORMS}
-    shares: list[tuple[Share, Share]] = []
+    shares: list[tuple[ScalingRun, ScalingRun]] = []
     paced = []
     crowded = []
     with tempfile.TemporaryDirectory(prefix="hushstream-bench-") as name:
@@ -128,8 +128,8 @@ async def _recovery(folder: Path, bootstrap: str, sizes: StreamSizes) -> tuple[f
         await _fed(learner, load)
         # Wait until the group notices that the worker was killed.
         await asyncio.sleep(SESSION_SECONDS)
-        lost = await _taken_up(learner, 2, journal=True)
-        return await _taken_up(learner, 2, journal=False), lost
+        lost = await _restart(learner, 2, journal=True)
+        return await _restart(learner, 2, journal=False), lost
 
 
 async def _fed(learner: Learner, load: Load) -> None:
@@ -143,7 +143,7 @@ async def _fed(learner: Learner, load: Load) -> None:
         await learner.tail.until(len(values), len(values), worker.check)
 
 
-async def _taken_up(learner: Learner, number: int, *, journal: bool) -> float:
+async def _restart(learner: Learner, number: int, *, journal: bool) -> float:
     """Start a worker on an earlier data directory or an empty one, stop it; return the seconds to its first fold."""
     (learner.folder / f"{learner.name}-{number}.log").unlink(missing_ok=True)
     begun = time.monotonic()

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.client import Client, connect
+from hushstream.replay.bench.baseline import log_times
 from hushstream.replay.bench.errors import BenchFailed
 from hushstream.replay.bench.journal import STALL_SECONDS, Folded
 from hushstream.replay.bench.load import context_events, draw_rewards, reward_events
@@ -35,7 +36,6 @@ from hushstream.replay.bench.stream.runs import (
     prepare_deployment,
 )
 from hushstream.replay.bench.trail import read_trail
-from hushstream.replay.bench.yardstick import log_times
 from hushstream.systems.p2b.configuration import ReleaseConfig, SlotConfig
 
 P99_TARGET_MS = 100.0

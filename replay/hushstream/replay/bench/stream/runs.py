@@ -20,6 +20,7 @@ from hushstream.engine.declare.declaration import System, request_partitions
 from hushstream.ops.connection import Connection, guard_code
 from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import key_path, write_key
+from hushstream.replay.bench.baseline import log_times, passthrough_rate
 from hushstream.replay.bench.cpu import CpuMeter
 from hushstream.replay.bench.errors import BenchFailed
 from hushstream.replay.bench.journal import DecisionsTail, timed, waits_ms
@@ -35,7 +36,6 @@ from hushstream.replay.bench.load import (
 )
 from hushstream.replay.bench.processes import Running, embedded_broker, started
 from hushstream.replay.bench.rows import Progress
-from hushstream.replay.bench.yardstick import log_times, passthrough_rate
 from hushstream.schemas.topics import physical
 from hushstream.systems.p2b.configuration import (
     ContextConfig,
@@ -154,7 +154,7 @@ async def open_bench(
     _new_folder(folder)
     async with AsyncExitStack() as stack:
         bootstrap = await stack.enter_async_context(embedded_broker(folder)) if given is None else given
-        prefix = f"bench-{secrets.token_hex(4)}."  # a given broker may have the topics of earlier runs
+        prefix = f"bench-{secrets.token_hex(4)}."  # the given broker may have topics of earlier runs
         producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", max_batch_size=256 * 1024)
         await producer.start()
         try:

@@ -35,16 +35,16 @@ _LEAST_MS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ScalingRun:
     """One measured run: events a second over all partitions, CPU time per event, cores used by others, free cores."""
 
     per_second: float
     cpu_micros: float
     others_cores: float
-    left_cores: float
+    free_cores: float
 
 
-async def scaled(folder: Path, bootstrap: str, sizes: StreamSizes, pairs: int) -> tuple[Share, Share]:
+async def scaled(folder: Path, bootstrap: str, sizes: StreamSizes, pairs: int) -> tuple[ScalingRun, ScalingRun]:
     """Measure one worker with all partitions, then as many workers as partitions.
 
     Args:
@@ -61,7 +61,7 @@ async def scaled(folder: Path, bootstrap: str, sizes: StreamSizes, pairs: int) -
         return await _share(bench, "one", 1, pairs), await _share(bench, "two", WORKERS, pairs)
 
 
-async def _share(bench: Bench, name: str, workers: int, pairs: int) -> Share:
+async def _share(bench: Bench, name: str, workers: int, pairs: int) -> ScalingRun:
     learner = await bench.learner(name)
     tails = [DecisionsTail(learner.connection.settings(), home) for home in range(WORKERS)]
     loads = [bench.load(2 * pairs, home) for home in range(WORKERS)]
@@ -93,7 +93,7 @@ async def _append(learner: Learner, rewards: Sequence[Sequence[bytes]], contexts
             await learner.append(topic, values, home)
 
 
-def _judged(partitions: Sequence[Sequence[Folded]], begun_ms: float, meter: CpuMeter) -> Share:
+def _judged(partitions: Sequence[Sequence[Folded]], begun_ms: float, meter: CpuMeter) -> ScalingRun:
     """Compute the rate of folding from ``begun_ms`` until one partition has no input left."""
     ended_ms = min(records[-1].log_time_ms for records in partitions)
     if ended_ms - begun_ms < _LEAST_MS:
@@ -102,18 +102,18 @@ def _judged(partitions: Sequence[Sequence[Folded]], begun_ms: float, meter: CpuM
             f"too few events"
         )
     folded = sum(inputs_between(records, begun_ms, ended_ms) for records in partitions)
-    return Share(
+    return ScalingRun(
         Timed(round(begun_ms), ended_ms, folded).per_second,
         meter.seconds(begun_ms, ended_ms) * 1e6 / folded,
         meter.others_cores(begun_ms, ended_ms),
-        meter.left_cores(begun_ms, ended_ms),
+        meter.free_cores(begun_ms, ended_ms),
     )
 
 
 async def recovered(worker: Running, partitions: int) -> list[int]:
     """Wait until a worker has started this many partitions; return how many records it replayed for each."""
     deadline = time.monotonic() + START_SECONDS
-    while len(found := _taken_up(worker)) < partitions:
+    while len(found := _replayed_of_partitions(worker)) < partitions:
         worker.check()
         if time.monotonic() > deadline:
             raise BenchFailed(f"{worker.name}: expected {partitions} partitions within {START_SECONDS:g} s")
@@ -124,16 +124,16 @@ async def recovered(worker: Running, partitions: int) -> list[int]:
 async def _until_shared(running: Sequence[Running]) -> None:
     """Wait until the group is stable, with no partition being assigned."""
     before = -1
-    while (now := sum(len(_taken_up(worker)) for worker in running)) != before:
+    while (now := sum(len(_replayed_of_partitions(worker)) for worker in running)) != before:
         before = now
         await asyncio.sleep(_STEADY_SECONDS)
 
 
-def _taken_up(worker: Running) -> list[int]:
+def _replayed_of_partitions(worker: Running) -> list[int]:
     return [int(number) for number in _AT_RECORD.findall(worker.log.read_text(errors="replace", encoding="utf-8"))]
 
 
-def scaling_rows(measured: Sequence[tuple[Share, Share]], sizes: StreamSizes) -> list[BenchRow]:
+def scaling_rows(measured: Sequence[tuple[ScalingRun, ScalingRun]], sizes: StreamSizes) -> list[BenchRow]:
     """Make the rows of some rounds."""
     shape = f"one event a record, {WORKERS} partitions, d={sizes.dimension}, K={sizes.arms}, {sizes.users} users"
     one, many = f"one learner worker on one core, {shape}", f"{WORKERS} learner workers on a core each, {shape}"
@@ -146,7 +146,7 @@ def scaling_rows(measured: Sequence[tuple[Share, Share]], sizes: StreamSizes) ->
             figure(f"{name}: broker and all else meanwhile", [share.others_cores for share in shares], "cores"),
         ]
     wall = [found.per_second / base.per_second for base, found in measured]
-    left = [min(WORKERS, found.left_cores) / min(1.0, base.left_cores) for base, found in measured]
+    left = [min(WORKERS, found.free_cores) / min(1.0, base.free_cores) for base, found in measured]
     work = [WORKERS * base.cpu_micros / found.cpu_micros for base, found in measured]
     return [
         *rows,

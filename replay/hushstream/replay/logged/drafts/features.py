@@ -40,8 +40,8 @@ _LEAST_KNOWN = 0.5
 """A text column holds ids or free text if its most frequent values cover less than this share of its rows."""
 
 _IDS = (
-    "as its values are ids or single texts, which say nothing of the next visitor "
-    "(if they say who visited, write it as `user` into the mapping)"
+    "as its values are ids or free text, which do not help to predict for the next visitor (if they say who "
+    "visited, write the column as `user` into the mapping)"
 )
 
 _ID = re.compile(r"(?i:(?:^|[^a-z])(?:id|uuid)$)|[a-z](?:Id|ID|Uuid|UUID)$", re.ASCII)
@@ -103,10 +103,10 @@ class FeatureDraft:
 
     def of_features(self) -> Iterator[str]:
         """The YAML lines of its features, with comments on what the owner has to decide."""
-        yield "# Drafted from rows. What `from_rows` names is private: put public values in its place, or decide that"
-        yield "# it is public; then delete its name there. No deployment is prepared before. Comments are private, too."
+        yield "# Drafted from rows. Values named in `from_rows` are private: put public ones in their place, or decide"
+        yield "# that they are public; then delete their names. `prepare` refuses before. Comments are private, too."
         yield f"# {self.row_bytes} bytes a visit; a value is clipped in {self.clipped_rows:.1%} of the rows"
-        yield "features:   # what is known when an item is to be shown; delete what is known only afterwards"
+        yield "features:   # known before an item is shown; delete those that are known only afterwards"
         for name, content in self.declaration["features"].items():
             one = self.shares[name]
             said = f"missing {one.missing:.1%}, unknown {one.unknown:.1%}, clipped {one.clipped:.1%}"
@@ -187,15 +187,15 @@ def _known_too_late(
     """The reason why a column is not known before an item is shown; None where it may be known."""
     arm, reward = meant["arm"], meant["reward"]
     if arm is not None:
-        told = set(zip(map(str, columns[arm]), map(str, values), strict=True))
-        items, contents = ({pair[place] for pair in told} for place in (0, 1))
-        if len(told) == len(items) and len(contents) > 1 and len(values) >= _ROWS_AN_ITEM * len(items):
-            return "as it follows from what was shown: it describes the item, not the visit (items.features)"
+        pairs = set(zip(map(str, columns[arm]), map(str, values), strict=True))
+        items, contents = ({pair[place] for pair in pairs} for place in (0, 1))
+        if len(pairs) == len(items) and len(contents) > 1 and len(values) >= _ROWS_AN_ITEM * len(items):
+            return "as it depends on the item shown: it describes the item, not the visit (items.features)"
     if reward is not None:
         rewarded = [truth_of(value) is not False and _says(value) for value in columns[reward]]
         with_content = [place for place, value in enumerate(values) if _says(value)]
         if 0 < len(with_content) < len(values) and all(rewarded[place] for place in with_content):
-            return "as it says nothing where nothing was rewarded: it is known only afterwards"
+            return "as it is empty or 0 wherever the reward is 0: it is known only afterwards"
     return None
 
 
@@ -208,9 +208,9 @@ def _drafted(name: str, values: Sequence[Any]) -> dict[str, Any] | str:
     """The declaration of a column as a feature, or the reason why it is none."""
     known = [value for value in values if not absent(value)]
     if not known:
-        return "as it holds nothing"
+        return "as all its values are missing"
     if not all(letter.isalnum() or letter in "-_" for letter in name) or not name.isascii() or len(name) > 64:
-        return "as its name is not of 1 to 64 letters, digits, '-' and '_': rename it"
+        return "as its name does not consist of 1 to 64 letters, digits, '-' and '_': rename it"
     if isinstance(known[0], Sequence) and not isinstance(known[0], str):
         return _of_lists(known)
     if all(truth_of(value) is not None for value in known):
@@ -231,7 +231,7 @@ def _of_numbers(name: str, numbers: list[float]) -> dict[str, Any] | str:
     if name.lower() in _DAYS and set(numbers) <= set(range(1, 8)):
         return {"kind": "day_of_week"}
     if len(set(numbers)) == 1:
-        return "as all rows hold one number"
+        return "as all rows have the same number"
     ordered = sorted(numbers)
     cut = int(_LEFT_OUT_ENDS * len(ordered))
     low, high = bounds_of(ordered[cut : len(ordered) - cut])
@@ -252,7 +252,7 @@ def _of_texts(name: str, known: list[str]) -> dict[str, Any] | str:
         return _tags([READERS["tags"](value) for value in known])
     counts = Counter(value for value in known if len(value.encode()) <= LONGEST_TEXT)
     if sum(count for _, count in counts.most_common(MOST_CATEGORIES)) < _LEAST_KNOWN * len(known):
-        return "as it holds points in time: hours, weekdays and ages are features" if all(map(is_iso, known)) else _IDS
+        return "as it holds points in time: declare hour, weekday or age" if all(map(is_iso, known)) else _IDS
     return {"kind": "category", "vocabulary": _frequent(counts), FROM_ROWS: ["vocabulary"]}
 
 
@@ -263,7 +263,7 @@ def _of_lists(known: list[Sequence[Any]]) -> dict[str, Any] | str:
     lengths = {len(value) for value in known}
     if len(lengths) == 1 and 0 < len(known[0]) <= _LONGEST_VECTOR and numbers_in(entries):
         return {"kind": "embedding", "dimension": len(known[0])}
-    return "as its lists are neither of texts nor of equally many numbers"
+    return "as its lists hold neither texts nor equally many numbers"
 
 
 def _tags(known: Sequence[Sequence[str]]) -> dict[str, Any] | str:

@@ -50,7 +50,7 @@ MEANT = {
 }
 """Usual names of columns, reduced to letters and digits: ``visitor_id`` and ``VisitorId`` become ``visitorid``."""
 
-_ASK = "# ? no column seems to be it: write its name"
+_ASK = "# ? no column seems to fit: write its name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +128,8 @@ def first_of(names: Sequence[str], among: Sequence[str]) -> str | None:
 
 
 def _head(path: Path, delimiter: str) -> Iterator[str]:
-    yield f"# What the columns of {path.name} mean; drafted from its first rows, so read it through."
-    yield "data: internal          # or public, if anybody may see exact figures on it; internal marks every output"
+    yield f"# The meaning of the columns of {path.name}; drafted from its first rows, so check each line."
+    yield "data: internal          # or public, if everybody may see exact figures on it; internal marks every output"
     if delimiter != ",":
         yield f"delimiter: {flow_yaml(delimiter)}"
 
@@ -137,12 +137,12 @@ def _head(path: Path, delimiter: str) -> Iterator[str]:
 def _who(columns: dict[str, Sequence[Any]], meant: dict[str, str | None]) -> Iterator[str]:
     user, timestamp = meant["user"], meant["timestamp"]
     yield (
-        "# user: COLUMN          # without it every row is a user of its own"
+        "# user: COLUMN          # without it every row counts as another user"
         if user is None
         else f"user: {flow_yaml(user)}"
     )
     if timestamp is None:
-        yield "# timestamp: COLUMN     # without it rows are a millisecond apart, in the order of the file"
+        yield "# timestamp: COLUMN     # without it the rows get times a millisecond apart, in the order of the file"
     else:
         yield f"timestamp: {flow_yaml(timestamp)}"
         yield f"timestamp_unit: {_unit(columns[timestamp])}     # iso (ISO 8601, without zone: UTC), s or ms since 1970"
@@ -156,18 +156,18 @@ def _unit(values: Sequence[Any]) -> str:
 
 def _what(columns: dict[str, Sequence[Any]], meant: dict[str, str | None]) -> Iterator[str]:
     arm, reward, propensity = meant["arm"], meant["reward"], meant["propensity"]
-    yield f"arm: {flow_yaml(arm)}" if arm is not None else f"arm: COLUMN             {_ASK} of what was shown"
+    yield f"arm: {flow_yaml(arm)}" if arm is not None else f"arm: COLUMN             {_ASK} (of the arm that was shown)"
     if arm is not None:
-        yield f"arms: {flow_yaml(arms_in(columns[arm]))}   # how many (numbered from 0), or all their names"
+        yield f"arms: {flow_yaml(arms_in(columns[arm]))}   # their number (counted from 0), or all their names"
     yield (
         f"reward: {flow_yaml(reward)}          # from 0 to 1"
         if reward
         else f"reward: COLUMN          {_ASK}, from 0 to 1"
     )
     if propensity is not None:
-        yield f"propensity: {flow_yaml(propensity)}   # with which that arm was shown, above 0"
+        yield f"propensity: {flow_yaml(propensity)}   # probability with which that arm was shown, above 0"
     else:
-        yield "# propensity: COLUMN    # with which that arm was shown; without it it is estimated, and marked so"
+        yield "# propensity: COLUMN    # probability of the shown arm; without it, it is estimated, and outputs say so"
         yield "# uniform: true         # if every eligible arm was shown with the same probability"
     yield "# eligible: COLUMN      # the arms that could be shown, joined by eligible_separator (default |)"
     if meant["position"] is not None:

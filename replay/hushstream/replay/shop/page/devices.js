@@ -24,7 +24,7 @@ function show({ method, url, headers, body, atMs }) {
 function summarise(device) {
   const { decided, due, sent, waiting, modelVersion } = device.status;
   place("summary").textContent =
-    `Visits that stay here: ${decided}. Slots: ${due} due, ${sent} with content, ${waiting} to hand in, ${slots} below. ` +
+    `Visits that stay here: ${decided}. Slots: ${due} due, ${sent} with content, ${waiting} to send, ${slots} below. ` +
     `Model: version ${modelVersion}.`;
 }
 
@@ -64,7 +64,7 @@ async function open() {
   const device = await EdgeDevice.open({
     agreement,
     url: gateway,
-    // Another run of this shop is another deployment, whose keys are others.
+    // Another run of this shop is another deployment with other keys, so it has a store of its own.
     store: browserStore(agreement.configuration),
     mark: browserMark(agreement.configuration),
     onSend: show,

@@ -2,11 +2,11 @@
 
 const field = (id) => document.getElementById(id);
 const run = Date.now();
-let shop = null; // what was last read of the shop
-let offer = null; // what is on screen
+let shop = null; // the last state of the shop
+let offer = null; // the offer on the screen
 let visits = 0;
 let bought = 0;
-let probed = ""; // the model version and the shelf that the table was made with
+let probed = ""; // the model version and the shelf of the current table
 let probes = 0;
 
 async function ask(call, body) {
@@ -20,7 +20,7 @@ async function ask(call, body) {
   return found;
 }
 
-const titles = new Map(); // of every item that was ever seen on the shelf
+const titles = new Map(); // by id, of every item that was on the shelf at some time
 const titleOf = (item) => titles.get(item) ?? item;
 
 const who = () => ({ country: field("country").value, age: field("age").value });
@@ -41,7 +41,7 @@ async function show() {
     field("item").textContent = titleOf(found.item);
     field("why").textContent = found.logged
       ? `Model version ${found.model_version} chose it, with probability ${found.propensity.toFixed(2)}.`
-      : "No learner answers just now: this is the shop's own choice, and nothing is learned from it.";
+      : "No learner answers now: this is the shop's own choice, and nothing is learned from it.";
     if (found.logged) await ask("shown", { event_id: found.event_id });
     field("buy").disabled = !found.logged;
   } catch (error) {
@@ -64,7 +64,7 @@ async function buy() {
   await show();
 }
 
-// A visitor that nobody knows, of each kind: what comes is the shared model's. Nothing is shown, so nothing is learned.
+// Requests a decision for a new visitor of each kind, to see the shared model. None is shown, so nothing is learned.
 async function probe(version, made) {
   probed = made;
   probes += 1;
@@ -111,7 +111,7 @@ function stock(state) {
     return row;
   });
   const words = shelf.map((row) => row.textContent).join();
-  if (field("shelf").dataset.words === words) return; // a button that is being pressed stays
+  if (field("shelf").dataset.words === words) return; // otherwise a button would vanish while it is pressed
   field("shelf").dataset.words = words;
   field("shelf").replaceChildren(...shelf);
 }

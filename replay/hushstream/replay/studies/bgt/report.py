@@ -159,7 +159,7 @@ def present(result: BgtResult) -> Shown[BgtResult]:
         outcome=_outcome(result),
         further_tiles=(
             frame.Tile("Factors", f"{result.factors}", result.factors_text),
-            frame.Tile("A slot", f"{result.slot_bytes:,} bytes", "whatever it holds"),
+            frame.Tile("A slot", f"{result.slot_bytes:,} bytes", "whatever it contains"),
         ),
         sections=(picture_section("Error", drawing, figures_table(caption, columns, compared)),),
     )
@@ -174,9 +174,8 @@ def rmse_drawing(result: BgtResult) -> Drawing:
     return Drawing(
         "rmse",
         "Error of predicted ratings",
-        "RMSE on a scale from 0 to 1; shorter is better, and the axis does not begin at 0. Grey costs no privacy, blue "
-        "is after each round. "
-        f"These are {EXACT}.",
+        "RMSE on a scale from 0 to 1; shorter is better, and the axis does not start at 0. Grey bars are "
+        f"baselines, blue bars are the rounds. These are {EXACT}.",
         f"RMSE after the last round {result.rounds[-1].rmse:.4f}, of the device alone {result.local:.4f}.",
         partial(_draw_rmse, result),
     )

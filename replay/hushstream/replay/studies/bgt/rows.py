@@ -18,11 +18,11 @@ SEEDS = (0, 1, 2)
 EPSILONS = (10.0, 5.0, 3.0, 1.0)
 
 SETTINGS = (
-    f"Unit: {UNIT_OF_PROMISE} ({RELATION}); delta 1e-5. A user's slots against other slots of theirs cost 4 rho:"
-    " epsilon 24.2 where 10 is promised against null.",
-    "RMSE on a scale from 0 to 1: FilmTrust (r - .5) / 3.5, MovieLens r / 5; four fifths of the ratings at random to"
-    " learn from. F1 and balanced accuracy of a rating above one half; the F1 of saying yes to all stands beside it.",
-    "Local rows are each user's own mean (with features: own ridge on genres and year), which costs nothing.",
+    f"Unit: {UNIT_OF_PROMISE} ({RELATION}); delta 1e-5. A user's slots against other slots of the same user cost 4"
+    " rho: epsilon 24.2 where the guarantee against null is 10.",
+    "RMSE on a scale from 0 to 1: FilmTrust (r - .5) / 3.5, MovieLens r / 5; a random four fifths of the ratings"
+    " are for learning. F1 and balanced accuracy are for a rating above one half; all positive says yes to all.",
+    "Local rows predict each user's own mean (with features: own ridge on genres and year), without data of others.",
     "Worlds' splits and keys are seeded: REPRODUCIBLE, NOT PRIVATE.",
 )
 

@@ -94,8 +94,8 @@ def _world(options: BgtOptions) -> RatingWorld:
         raise HushstreamError(f"dataset: expected a world of ratings, got {options.dataset!r}{hint(options.dataset)}")
     if not world.public:
         raise HushstreamError(
-            "dataset: expected a public one, as errors are exact figures on ratings; say `public: true` in the mapping "
-            "of ratings that are"
+            "dataset: expected a public one, as errors are exact figures on ratings; if yours are public, "
+            "write `public: true` into their mapping"
         )
     return world if options.features else world.without_features()
 
@@ -176,7 +176,7 @@ def _payoff(split: Split, found: Float64, alone: Float64) -> Payoff:
         reference=others,
         gap=gap.around(ours - others),
         units="users",
-        otherwise="leave ratings on the devices, or take a larger epsilon or more users",
+        otherwise="leave ratings on the devices, or use a larger epsilon or more users",
         less_is_better=True,
         digits=4,
     )

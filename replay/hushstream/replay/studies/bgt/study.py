@@ -49,7 +49,7 @@ ML_RATINGS = replace(
     ML_100K,
     name="ml-ratings",
     description="MovieLens-100K as ratings on users' devices, with genres and years of films",
-    note="The files of ml-100k, which `replay bgt` knows by that name, too.",
+    note="The same files as ml-100k; `replay bgt` accepts that name, too.",
     summarise=_films,
 )
 

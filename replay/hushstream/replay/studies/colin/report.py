@@ -129,8 +129,8 @@ def regret_drawing(result: CollaborativeResult) -> Drawing:
     return Drawing(
         "regret",
         "Cumulative regret",
-        "What was missed so far against the best item each time, by all users together; below the random policy is "
-        "better than chance, and a line that bends down has learned. "
+        "The sum over all users and interactions so far of the best item's mean reward minus that of the "
+        "shown item. Below the random policy is better than chance; a curve whose slope falls shows learning. "
         f"These are {EXACT}.",
         f"Cumulative regret over interactions: {last.regret:.1f} at the end, against {last.random_regret:.1f} of a "
         f"random policy.",

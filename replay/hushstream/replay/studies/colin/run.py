@@ -239,7 +239,7 @@ def payoff(world: CollaborativeWorld, regret: Float64, alpha: float | Literal["l
         reference=float(others.mean()),
         gap=paired_gap(ours, others),
         units="users",
-        otherwise="keep users apart, or take a larger epsilon or noise at the learner",
+        otherwise="keep users apart, or use a larger epsilon or noise at the learner",
         less_is_better=True,
         digits=4,
     )

@@ -25,7 +25,7 @@ from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.plan import KEEP_APART
 
 SHARE = "share"
-UNCLEAR = "too close to call: share only for what else it is worth"
+UNCLEAR = "too close to call: share only if there are other reasons"
 SEEDS = tuple(range(100, 106))
 MOST_CONTEXTS = 2_000_000
 
@@ -60,16 +60,15 @@ class Advice:
         """The advice as text."""
         mean, low, high = self.gain
         return (
-            f"Advice: {self.verdict}.\n"
-            f"Against vendors that keep apart, with exact clicks: {mean:+.1f} points at the end ({low:+.1f} to"
-            f" {high:+.1f}).\n{self.way_text}.\n{self.plan.as_text()}"
+            f"Advice: {self.verdict}.\nAgainst vendors that keep apart, with exact clicks: {mean:+.1f} points "
+            f"at the end ({low:+.1f} to {high:+.1f}).\n{self.way_text}.\n{self.plan.as_text()}"
         )
 
     @property
     def way_text(self) -> str:
         """The gain over all answers of the run, as text."""
         mean, low, high = self.online
-        return f"Of all answers on the way: {mean:+.1f} points against exact clicks apart ({low:+.1f} to {high:+.1f})"
+        return f"Over all answers of the run: {mean:+.1f} points against exact clicks apart ({low:+.1f} to {high:+.1f})"
 
 
 def advise(
@@ -142,7 +141,7 @@ def play_plan(
         f"{words[beats]} {mean:+.1f} points of clicks after {decisions:,} decisions ({low:+.1f} to {high:+.1f}).",
         (found.way_text,),
         found.as_json(),
-        (f"played over {len(seeds)} synthetic worlds of such vendors; {overlap:.0%} of items suit any user",),
+        (f"simulated in {len(seeds)} synthetic worlds of such vendors; {overlap:.0%} of items suit any user",),
     )
 
 

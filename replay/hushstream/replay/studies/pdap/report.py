@@ -142,7 +142,7 @@ def present(result: PdapResult) -> Shown[PdapResult]:
         sections=(
             frame.Section(
                 "vendors",
-                "What each vendor earned",
+                "Click rate of each vendor",
                 (
                     figures_table(
                         "Sent: visits of its users that got another vendor's item. Received: visits of others that "
@@ -167,10 +167,9 @@ def vendors_drawing(result: PdapResult) -> Drawing:
     last = result.curve[-1]
     return Drawing(
         "vendors",
-        "Click rate on the way",
-        "Of all answers so far: by vendors that share, and by the same vendors if each kept to its own items, users "
-        "and exact clicks. "
-        f"These are {EXACT}.",
+        "Click rate over the run",
+        "Click rate of all answers so far: of vendors that share, and of the same vendors if each used only "
+        f"its own items, users and exact clicks. These are {EXACT}.",
         f"Click rate of all answers so far over contexts: {100 * last.shared:.1f} % at the end, against "
         f"{100 * last.alone:.1f} % of vendors apart.",
         partial(_draw_vendors, result),
@@ -189,8 +188,8 @@ def _draw_vendors(result: PdapResult, sheet: Sheet) -> None:
 
 
 def _outcome(result: PdapResult) -> tuple[str, ...]:
-    against = "vendors that keep to their own items, users and exact clicks"
-    said = f"Over all visits sharing made {result.gain:+.1f} points of the click rate, against {against}."
+    against = "vendors that use only their own items, users and exact clicks"
+    said = f"Over all visits sharing changed the click rate by {result.gain:+.1f} points, compared with {against}."
     found = result.comparison
     return (said,) if found is None else (said, f"That is {found.ratio:.2f} times theirs ({interval_text(found)}).")
 

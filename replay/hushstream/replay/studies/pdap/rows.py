@@ -20,8 +20,8 @@ EXACT_FORMS = ("exact", "alone-exact", "own-statistics")
 
 SETTINGS = (
     f"Unit: {UNIT} ({RELATION}); cells, arms, homes and timing are public. A person with c events has c times epsilon.",
-    "Accuracy in %: mean click probability of the greedy choices after learning, over 20,000 fresh contexts; online:"
-    " of all answers on the way.",
+    "Accuracy in %: mean click probability of the greedy choices after learning, over 20,000 fresh contexts; "
+    "online: of all answers during learning.",
     "exact, alone-exact and own-statistics have no noise; alone forms show a vendor's own items to its own users,"
     " own-statistics all items.",
     "Worlds and keys are seeded: REPRODUCIBLE, NOT PRIVATE.",

@@ -92,8 +92,8 @@ def _world(options: PdapOptions) -> VendorWorld:
         raise HushstreamError(f"dataset: expected a world of vendors, got {options.dataset!r}{hint(options.dataset)}")
     if options.bootstrap is not None and _is_internal(world):
         raise HushstreamError(
-            f"bootstrap: expected none for an internal log, whose rows would lie on {options.bootstrap} in clear; the "
-            f"embedded broker keeps them on this machine"
+            "bootstrap: expected none for an internal log, whose rows would be in clear on "
+            f"{options.bootstrap}; the embedded broker keeps them on this machine"
         )
     return cast("VendorWorld", world)
 
@@ -158,7 +158,7 @@ def _payoff(shared: Float64, apart: Float64, visits: Visits) -> Payoff:
         reference=100 * float(apart.mean()),
         gap=paired_gap(100 * shared, 100 * apart, np.asarray(visits.arrivals.users, dtype=np.int64)),
         units="users",
-        otherwise="keep the vendors apart, or take a larger epsilon or more visits",
+        otherwise="keep the vendors apart, or use a larger epsilon or more visits",
         digits=1,
     )
 

@@ -56,7 +56,7 @@ VENDORS = simulated_dataset(
 FILM_VENDORS = replace(
     ML_100K,
     name="ml-vendors",
-    description="MovieLens-100K with its films shared out among vendors; clicks are those of a fitted model",
+    description="MovieLens-100K with its films divided among vendors; clicks are those of a fitted model",
     note="The files of ml-100k.",
     summarise=_films,
 )
@@ -72,7 +72,7 @@ EXPERIMENTS = (
         pdap_table.NAME,
         pdap_table.TITLE,
         lambda scale, progress: pdap_table.run(scale.quick, progress),
-        (Picture("", "The paper's algorithms, its figures, and what holds", pdap_plots.draw_table),),
+        (Picture("", "The paper's algorithms, its printed figures, and the sound form", pdap_plots.draw_table),),
     ),
     Experiment(
         pdap_sharing.NAME,
@@ -80,7 +80,7 @@ EXPERIMENTS = (
         lambda scale, progress: pdap_sharing.run(
             scale.quick, progress, None if scale.data_dir is None else str(scale.data_dir)
         ),
-        (Picture("", "When does it pay to share?", pdap_plots.draw_sharing),),
+        (Picture("", "When sharing pays", pdap_plots.draw_sharing),),
     ),
     Experiment(
         pdap_sharing.FORMS_NAME,
@@ -92,7 +92,7 @@ EXPERIMENTS = (
         pdap_sharing.GP_NAME,
         pdap_sharing.GP_TITLE,
         lambda scale, progress: pdap_sharing.run_gp(scale.quick, progress),
-        (Picture("", "An epsilon for each level, and one for all", pdap_plots.draw_gp),),
+        (Picture("", "An epsilon for each level, and a uniform one", pdap_plots.draw_gp),),
     ),
 )
 

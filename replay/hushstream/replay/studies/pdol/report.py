@@ -74,7 +74,7 @@ class PdolResult(Replayed):
     @property
     def reached(self) -> str:
         """The result in one line."""
-        return f"{100 * self.accuracy.whole:.1f} % of labels are right before they are seen"
+        return f"{100 * self.accuracy.whole:.1f} % of labels are predicted correctly"
 
     @property
     def title(self) -> str:
@@ -100,12 +100,12 @@ def present(result: PdolResult) -> Shown[PdolResult]:
             "accuracy": [asdict(row) for row in result.rows],
             "compared": {name: {"whole": one.whole, "last_quarter": one.last} for name, one in result.compared},
         },
-        compared=Columns(("predicted by", "right, whole stream", "last quarter"), compared),
+        compared=Columns(("predicted by", "correct, whole stream", "last quarter"), compared),
         facts=(
             ("records", f"{result.records:,} at {result.nodes} nodes, {result.domains} counters"),
             speed(result, "predictions"),
         ),
-        headline=ratio("labels right, shared over isolated nodes", result.comparison),
+        headline=ratio("correct predictions, shared over isolated nodes", result.comparison),
         rows=[asdict(row) for row in result.rows],
         drawing=drawing,
         curve=Columns([one.name for one in fields(AccuracyRow)], [astuple(row) for row in result.rows], "accuracy.csv"),
@@ -118,7 +118,7 @@ def present(result: PdolResult) -> Shown[PdolResult]:
                 "Compared",
                 (
                     figures_table(
-                        f"Share of labels right before they were seen. These are {EXACT}.",
+                        f"Share of labels predicted correctly before they were seen. These are {EXACT}.",
                         ("Predicted by", "Whole stream", "Last quarter"),
                         compared,
                     ),
@@ -133,12 +133,11 @@ def accuracy_drawing(result: PdolResult) -> Drawing:
     """Draw accuracy over the run, beside that of isolated nodes."""
     return Drawing(
         "accuracy",
-        "Labels predicted right so far",
-        "Each record is predicted before its label is seen. Isolated nodes learn from their own exact records alone; "
-        "constant is the more frequent label every time. "
-        f"These are {EXACT}.",
-        f"Share of labels predicted right so far: {result.accuracy.whole:.3f} at the end, against "
-        f"{result.isolated.whole:.3f} of nodes that learn alone and {result.constant:.3f} of the more frequent label.",
+        "Correct predictions so far",
+        "Each record is predicted before its label is seen. Isolated nodes learn from their own exact records "
+        f"alone; constant always predicts the more frequent label. These are {EXACT}.",
+        f"Share of labels predicted correctly so far: {result.accuracy.whole:.3f} at the end, against "
+        f"{result.isolated.whole:.3f} of isolated nodes and {result.constant:.3f} of the more frequent label.",
         partial(_draw_accuracy, result),
     )
 
@@ -151,15 +150,15 @@ def _draw_accuracy(result: PdolResult, sheet: Sheet) -> None:
     axes.axhline(result.constant, linestyle="-.", color=GREY, label="constant")
     axes.plot(places, [row.isolated for row in rows], "--", color=RED, label="isolated nodes")
     axes.plot(places, [row.accuracy for row in rows], color=BLUE, linewidth=2, label="shared")
-    axes.set(xlabel="Records, all nodes", ylabel="Right before the label is seen, so far")
+    axes.set(xlabel="Records, all nodes", ylabel="Correct predictions so far")
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     sheet.legend(axes)
 
 
 def _outcome(result: PdolResult) -> tuple[str, ...]:
     share = 100 * result.accuracy.whole
-    right = f"{share:.1f} % of {result.records:,} labels were predicted right before they were seen"
-    alone = f"nodes that learn alone have {100 * result.isolated.whole:.1f} %"
+    right = f"{share:.1f} % of {result.records:,} labels were predicted correctly before they were seen"
+    alone = f"isolated nodes have {100 * result.isolated.whole:.1f} %"
     found = result.comparison
     times = "" if found is None else f", {found.ratio:.2f} times theirs ({interval_text(found)})"
     return (f"{right}; {alone}{times}.", f"{result.nodes:,} nodes, {result.domains:,} counters.")

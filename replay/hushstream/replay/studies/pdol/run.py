@@ -102,8 +102,8 @@ def _stream(options: PdolOptions) -> RecordStream:
         )
     if not stream.public:
         raise HushstreamError(
-            "dataset: expected a public one, as accuracy is an exact figure on records; say `public: true` in the "
-            "mapping of records that are"
+            "dataset: expected a public one, as accuracy is an exact figure on records; if yours are public, "
+            "write `public: true` into their mapping"
         )
     stream = stream if options.records is None else shortened(stream, options.records)
     # A round of the paper's form has one record of each node.
@@ -114,7 +114,7 @@ def _whole_rounds(stream: RecordStream) -> int:
     rounds = len(stream) // stream.node_count
     here = stream.nodes[: rounds * stream.node_count].reshape(rounds, stream.node_count)
     if not rounds or not (np.sort(here, axis=1) == np.arange(stream.node_count)).all():
-        raise HushstreamError("dataset: expected records dealt evenly, in turn, as nodes go through rounds together")
+        raise HushstreamError("dataset: expected records dealt evenly, in turn, as all nodes take part in each round")
     return here.size
 
 
@@ -190,7 +190,7 @@ def payoff(stream: RecordStream, config: PdolConfig, right: Rights, alone: Right
     gap = _gap(stream, right, alone)
     pays = gap.low is not None and gap.low > 0
     return Payoff(
-        what="share of labels right",
+        what="share of correct predictions",
         value=float(right.mean()),
         baseline="nodes that keep apart",
         reference=float(alone.mean()),
@@ -215,6 +215,6 @@ def _otherwise(stream: RecordStream, config: PdolConfig, alone: Rights, seed: in
         larger = replace(config, sharing=replace(config.sharing, epsilon=epsilon), model=model)
         low = _gap(stream, predicted_labels(stream, larger, seed) == stream.rows.labels, alone).low
         if low is not None and low > 0:
-            return f"keep apart, or take an epsilon of at least {epsilon:g}, at which sharing pays on these records"
-    most = f", at no epsilon up to {tried[-1]:g} does sharing pay on these records" if tried else ""
+            return f"keep apart, or use an epsilon of at least {epsilon:g}, at which sharing pays on these records"
+    most = f", as sharing pays at no epsilon up to {tried[-1]:g} on these records" if tried else ""
     return f"keep apart{most}"

@@ -83,7 +83,7 @@ def mean_of(rows: Iterable[Row], value: str, **where: object) -> float:
     return float(only)
 
 
-def told(progress: Progress | None, total: int) -> Callable[[str], None]:
+def step_counter(progress: Progress | None, total: int) -> Callable[[str], None]:
     """Return a function that counts what is done and reports it."""
     done = 0
 

@@ -24,7 +24,7 @@ from hushstream.replay.studies.pdol.experiments.gossip_play import as_printed, p
 from hushstream.replay.studies.pdol.play import isolated_labels, play
 from hushstream.replay.studies.pdol.report import present
 from hushstream.replay.studies.pdol.run import PdolOptions, run_pdol
-from hushstream.replay.studies.pdol.runs import NODES, PAPER, RATE, gossip_config, sharing_config, told
+from hushstream.replay.studies.pdol.runs import NODES, PAPER, RATE, gossip_config, sharing_config, step_counter
 from hushstream.replay.studies.pdol.worlds.records import RecordStream
 from hushstream.replay.studies.pdol.worlds.streams import ml_clicks, own_records, sparse_synthetic, tmc_binary
 from hushstream.replay.study import Study
@@ -121,7 +121,7 @@ def paper_line(scale: Scale, progress: Progress | None) -> Row:
     gossip = [gossip_config(stream, CLAIMED) for stream in streams]
     true = privacy_columns(epoch_guarantee(gossip[0]))
     counters = [sharing_config(stream, sound_epsilon(CLAIMED, true)) for stream in streams]
-    step = told(progress, len(streams))
+    step = step_counter(progress, len(streams))
     reached, sound, alone = [], [], []
     for seed, stream in enumerate(streams):
         step(f"{NAME}, pdol")
@@ -132,7 +132,7 @@ def paper_line(scale: Scale, progress: Progress | None) -> Row:
         system="pdol",
         source=PAPER,
         setting=f"{streams[0].name}, {NODES} nodes, {len(streams[0]):,} records",
-        measure="labels right",
+        measure="correct predictions",
         less_is_better=False,
         claimed=CLAIMED,
         true=true,

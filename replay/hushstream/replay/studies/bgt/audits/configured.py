@@ -36,7 +36,7 @@ def audit_config(config: BgtConfig, runs: int, false_alarm: float) -> AuditRepor
     release = config.release
     if release.noise == "exact":
         raise HushstreamError(
-            "audit: expected release.mechanism gaussian, got exact, which promises nothing and is for public data alone"
+            "audit: expected release.mechanism gaussian, got exact, which has no guarantee and is for public data alone"
         )
     rig = Rig(replace(config, items=min(config.items, max(MOST_ITEMS, config.top)), features=0))
     settings = {
@@ -48,8 +48,8 @@ def audit_config(config: BgtConfig, runs: int, false_alarm: float) -> AuditRepor
         "top": config.top,
         "pairs": release.pairs,
     }
-    told = (
-        f"all three releases, of {rig.abreast} users side by side who each rate {rig.own} of {rig.config.items} items, "
+    attacked_rounds = (
+        f"all three releases, of {rig.parallel_users} users who each rate {rig.own} of {rig.config.items} items, "
         f"up to each clip"
     )
     return report_of(
@@ -60,7 +60,7 @@ def audit_config(config: BgtConfig, runs: int, false_alarm: float) -> AuditRepor
         epoch_guarantee(config),
         runs,
         false_alarm,
-        told,
+        attacked_rounds,
         _reduced(config, rig),
     )
 

@@ -1,9 +1,9 @@
 """Attacks on the three slots: one hypothesis is a user, the other is null slots; the attacker sees all releases.
 
-`ABREAST` users have items of their own, so one deployment gives that many independent runs. A user rates so that each
-of their slots reaches its clip. After each slot they delete everything, rate again and answer once more, to be counted
-twice. The attacker knows all of this, and the sums without noise. It uses the likelihood ratio of the Gaussian noise
-over all three releases. Agents draw no noise, so the slots of each hypothesis are made once; each run has its own
+`PARALLEL_USERS` users have items of their own, so one deployment gives that many independent runs. A user rates so that
+each of their slots reaches its clip. After each slot they delete everything, rate again and answer once more, to be
+counted twice. The attacker knows all of this, and the sums without noise. It uses the likelihood ratio of the Gaussian
+noise over all three releases. Agents draw no noise, so the slots of each hypothesis are made once; each run has its own
 collectors and noise.
 """
 
@@ -36,7 +36,7 @@ from hushstream.systems.bgt.rounds import Model, Round, first_round
 from hushstream.systems.bgt.shuffler.collector import Collector
 from hushstream.systems.bgt.slots import Float64, Slots
 
-ABREAST, OWN_ITEMS = 10, 16
+PARALLEL_USERS, OWN_ITEMS = 10, 16
 """Users of an attacked deployment in the table, and the items that each of them rates."""
 
 AUDITED_EPSILON = 8.0
@@ -68,14 +68,14 @@ class Rig:
         return own_items(self.config)
 
     @property
-    def abreast(self) -> int:
+    def parallel_users(self) -> int:
         """The number of users in one deployment; the top items are divided among them."""
         return self.config.top // self.own
 
 
 def audited_config(shares: tuple[float, float, float] = ReleaseConfig().shares) -> BgtConfig:
     """The audited configuration: all items are top items, and ratings lie far from their predictions."""
-    items = ABREAST * OWN_ITEMS
+    items = PARALLEL_USERS * OWN_ITEMS
     release = ReleaseConfig("gaussian", AUDITED_EPSILON, _DELTA, shares, pairs=OWN_ITEMS, top=items, factors=1)
     return BgtConfig("audit", items, scale=ScaleConfig(0.0, 1.0, 0.0), release=release)
 
@@ -104,7 +104,7 @@ def _high(items: NDArray[np.int64]) -> NDArray[np.bool_]:
 
 def users_of(rig: Rig, key: Key) -> list[RatingAgent]:
     """All attacked users, before the first round."""
-    return [rig.agent(rig.config, key.derive("user", user), _forgets) for user in range(rig.abreast)]
+    return [rig.agent(rig.config, key.derive("user", user), _forgets) for user in range(rig.parallel_users)]
 
 
 def _forgets(answered: int) -> None:
@@ -155,9 +155,9 @@ def _moves(config: BgtConfig) -> tuple[Float64, ...]:
     found = []
     product = Rig(config)
     for number, moved in enumerate(transcript(product, None, answers_of(product, fresh_key(), True))):
-        rows = np.zeros((product.abreast, len(moved)))
+        rows = np.zeros((product.parallel_users, len(moved)))
         # A cell without ratings has no owner and does not change.
-        owners = np.minimum(_owners(audited_rounds(config)[number], config), product.abreast - 1)
+        owners = np.minimum(_owners(audited_rounds(config)[number], config), product.parallel_users - 1)
         rows[owners, np.arange(len(moved))] = moved / deviations(config)[number]
         found.append(rows)
     return tuple(found)
@@ -184,7 +184,7 @@ def slots_attack(rig: Rig) -> Attack:
         found = sum(rows @ (cells / one) for rows, cells, one in zip(moves, seen, spreads, strict=True))
         return np.asarray(found - squares / 2, dtype=np.float64)
 
-    return side_by_side(scores, rig.abreast)
+    return side_by_side(scores, rig.parallel_users)
 
 
 def deviations(config: BgtConfig) -> Sequence[float]:

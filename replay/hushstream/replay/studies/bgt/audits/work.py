@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from hushstream.privacy.keys import seeded_key
-from hushstream.replay.audits.roles.work import SLOTS, Holds, Work, held
+from hushstream.replay.audits.roles.work import SLOTS, Holds, Work, has_content
 from hushstream.schemas import codec
 from hushstream.systems.bgt.configuration import BgtConfig, Kind, ReleaseConfig, ScaleConfig
 from hushstream.systems.bgt.deployment import BgtSystem
@@ -53,7 +53,7 @@ def _batch(system: BgtSystem, kind: Kind, number: int, slots: int, holds: Holds)
             "slot_id": place.to_bytes(16, "big"),
             "config_digest": system.digest,
             "round": number,
-            "content": full[place] if held(holds, place) else null,
+            "content": full[place] if has_content(holds, place) else null,
         }
         values.append(codec.encode("RatingSlot", fields))
     return values

@@ -120,7 +120,7 @@ def row_guarantee() -> Guarantee:
         zone="server",
         deployment="edge",
         residue_units=0,
-        not_protected=("which items a client rated, but for pseudo items among them", "the error of every round"),
+        not_protected=("which items a client rated, hidden only among pseudo items", "the error of every round"),
         private_as_stated=False,
         claimed=Claim(int(EPSILON * MICRO), "e^-5", "Zhang et al. 2024, section VII-A"),
         reproducible=True,

@@ -60,7 +60,7 @@ def draw_poisoning(rows: Sequence[Row], sheet: Sheet) -> None:
     """Draw the change of an item's bias against the number of malicious clients."""
     (axes,) = sheet.panels(height=320)
     line(axes, rows, "malicious", "moved", Pen(RED, "-", "o"), "an item's bias, median over items")
-    axes.set(xlabel="Malicious clients", ylabel="Moved by, on a scale from 0 to 1")
+    axes.set(xlabel="Malicious clients", ylabel="Change, on a scale from 0 to 1")
     sheet.legend(axes)
 
 
@@ -90,7 +90,7 @@ def draw_schedules(rows: Sequence[Row], sheet: Sheet) -> None:
     values = [row["difference"] for row in shown]
     axes.errorbar(values, range(len(shown)), xerr=[low, high], fmt="o", color=BLUE, label="to even")
     axes.axvline(0.0, color=GREY, linewidth=0.8)
-    axes.set_xlabel("RMSE less that of even (left is better)")
+    axes.set_xlabel("RMSE minus that of even (left is better)")
     sheet.legend(axes)
 
 

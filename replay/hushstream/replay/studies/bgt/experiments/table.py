@@ -27,7 +27,7 @@ from hushstream.replay.studies.bgt.play import Task, play
 from hushstream.replay.studies.bgt.rows import SEEDS, SETTINGS, SOURCE, promised, score_columns, value_columns
 
 NAME = "bgt-table"
-TITLE = "The paper's schedules, what it prints, and the sound form"
+TITLE = "The paper's schedules, its printed results, and the sound form"
 
 PRINTED: Mapping[tuple[str, Schedule, Law], tuple[float, float]] = {
     ("filmtrust", "fedsgd", "gaussian"): (0.2905, 0.8354),
@@ -67,7 +67,7 @@ def run(quick: bool, progress: Progress | None = None, data_dir: str | None = No
         " the paper counts), and a client as many times that as it sends rows a round, some 135 on ml-100k.",
         "Base model here: federated matrix factorisation with biases, 8 factors, each row clipped to .1; the paper's is"
         " a graph network whose step, clip and size it does not name, so its absolute figures are not reproduced.",
-        "Reproduced: planner and random are alike, and both gain over 100 even rounds what 82 even rounds gain.",
+        "Reproduced: planner and random give equal results, and gain over 100 even rounds what 82 even rounds gain.",
         *SETTINGS,
     )
     description = Description(NAME, TITLE, f"{SOURCE}, Table II", worlds, tuple(seeds), settings)
@@ -138,9 +138,9 @@ def targets(rows: Sequence[Row]) -> list[BenchRow]:
             for name in ("planner", "random", "even-100", "even-82")
         )
         found.append(at_most(f"{world}, planner against random", [abs(planner - random)], "RMSE", 0.004))
-        found.append(at_most(f"{world}, even-82 less planner", [shorter - planner], "RMSE", 0.002))
+        found.append(at_most(f"{world}, even-82 minus planner", [shorter - planner], "RMSE", 0.002))
         if world == "filmtrust":
-            found.append(at_most(f"{world}, planner less even-100", [planner - even], "RMSE", 0.0))
+            found.append(at_most(f"{world}, planner minus even-100", [planner - even], "RMSE", 0.0))
         sound = float(pick(rows, world=world, form="three slots")["rmse"])
-        found.append(at_most(f"{world}, three slots less the paper's planner", [sound - planner], "RMSE", 0.0))
+        found.append(at_most(f"{world}, three slots minus the paper's planner", [sound - planner], "RMSE", 0.0))
     return found

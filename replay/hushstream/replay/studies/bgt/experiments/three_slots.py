@@ -24,7 +24,7 @@ from hushstream.replay.studies.bgt.rows import (
 )
 
 NAME = "bgt-three-slots"
-TITLE = "Three slots beside what costs nothing and what no privacy gives"
+TITLE = "Three slots compared with predictors on the device alone and without privacy"
 LOST_NAME = "bgt-dropouts"
 LOST_TITLE = "Slots that never arrive"
 
@@ -65,7 +65,7 @@ def run_lost(quick: bool, progress: Progress | None = None, data_dir: str | None
     tasks = [Task(world, "three", 10.0, 0, not quick, share, data_dir=data_dir) for share in lost]
     played = play_all(play, _seeded(tasks, seeds), LOST_NAME, progress)
     rows = [_row(task, played, seeds) for task in tasks]
-    settings = ("Each slot is lost with the stated chance, in each round others.", *SETTINGS)
+    settings = ("Each slot is lost with the stated probability, independently in each round.", *SETTINGS)
     description = Description(LOST_NAME, LOST_TITLE, SOURCE, (world,), tuple(seeds), settings)
     return Findings(description, rows, [] if quick else lost_targets(rows))
 

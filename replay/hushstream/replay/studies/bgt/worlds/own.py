@@ -119,7 +119,7 @@ def parse_rating_mapping(content: Mapping[Any, Any], source: str) -> RatingMappi
             f"{source}: highest: expected a number above lowest ({mapping.lowest:g}), got {mapping.highest:g}"
         )
     if mapping.items is None and not mapping.public:
-        raise LogError(f"{source}: items: expected their number or names: where data are not public, rows cannot tell")
+        raise LogError(f"{source}: items: expected their number or names, as rows are not public")
     return mapping
 
 

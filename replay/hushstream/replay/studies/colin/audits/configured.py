@@ -19,7 +19,7 @@ from hushstream.replay.studies.colin.audits.releases import (
     audit_noisy_reward,
     collaborative,
     farthest_features,
-    runs_abreast,
+    parallel_runs,
 )
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.colin.configuration import GRID_BITS, CollaborativeConfig
@@ -44,8 +44,8 @@ def audit_config(config: CollaborativeConfig, runs: int, false_alarm: float) -> 
     release, bounds = config.release, config.features
     if release.mechanism == "exact":
         raise HushstreamError(
-            "audit: expected a release.mechanism that adds noise, got exact, which promises nothing and is for public "
-            "data alone"
+            "audit: expected a release.mechanism that adds noise, got exact, which guarantees nothing and is "
+            "for public data alone"
         )
     # How often a step is released does not change its noise; with one row a step there is space for more users.
     system = collaborative(replace(release, rows=1), bounds)
@@ -60,24 +60,32 @@ def audit_config(config: CollaborativeConfig, runs: int, false_alarm: float) -> 
     promise = epoch_guarantee(release, bounds, system.nodes)
     if release.mechanism == "noisy-reward":
         settings |= {"levels": release.reward_levels}
-        attacked, noise, told = audit_noisy_reward(system), _noise_of_rewards(system, promise.cost), ""
+        attacked, noise, steps_text = audit_noisy_reward(system), _noise_of_rewards(system, promise.cost), ""
     else:
         plan = plan_of(release, bounds)
         most = _steps_of_users(plan, system, runs)
         attacked, noise = audit_counter_release(system, most), _noise_of_counters(system, plan, promise.cost)
         steps = reading_of(plan, most).steps
         settings |= {"horizon": plan.horizon, "steps": steps}
-        told = seen(plan, steps, "step")
+        steps_text = seen(plan, steps, "step")
     return report_of(
-        release.mechanism, settings, attacked, noise, promise, runs, false_alarm, told, _reduced(config, system.nodes)
+        release.mechanism,
+        settings,
+        attacked,
+        noise,
+        promise,
+        runs,
+        false_alarm,
+        steps_text,
+        _reduced(config, system.nodes),
     )
 
 
 def _reduced(config: CollaborativeConfig, users: int) -> tuple[str, ...]:
     return (
-        f"all users but {users}, and how they are tied, as each user's sums have noise of their own",
+        f"all users but {users}, and their relation, as each user's sums have noise of their own",
         "the items, as a reward moves the sums by its features alone",
-        *(["rows of a step beyond the first, as they do not shape its noise"] if config.release.rows != 1 else []),
+        *(["rows of a step beyond the first, as they do not change its noise"] if config.release.rows != 1 else []),
     )
 
 
@@ -119,4 +127,4 @@ def _noise_of_rewards(system: CollaborativeSystem, price: Cost) -> Noise | None:
 
 def _steps_of_users(plan: Plan, system: CollaborativeSystem, runs: int) -> int:
     alone = 1 if isinstance(plan, NegativeDigitTree) else max(1, system.nodes // _ALONE)
-    return steps_for(runs, runs_abreast(system), alone * (1 + system.features.dimension // _WIDE))
+    return steps_for(runs, parallel_runs(system), alone * (1 + system.features.dimension // _WIDE))

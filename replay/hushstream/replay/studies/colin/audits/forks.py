@@ -16,7 +16,7 @@ from hushstream.replay.audits.draws import fresh_key
 from hushstream.replay.audits.roles.forks import Branch, Fork, fork_row
 from hushstream.replay.audits.row import Recipe
 from hushstream.replay.studies.colin.audits.releases import collaborative
-from hushstream.replay.studies.colin.audits.role_noise import FEATURES, UNIT, USERS_ABREAST, epoch_cost
+from hushstream.replay.studies.colin.audits.role_noise import FEATURES, PARALLEL_USERS, UNIT, epoch_cost
 from hushstream.replay.studies.colin.audits.worked import played_rewards, played_rows
 from hushstream.systems.colin.configuration import GRID_BITS, ContinualConfig
 from hushstream.systems.colin.deployment import CollaborativeSystem
@@ -52,12 +52,12 @@ def first_rewards(role: str, played: Played, releases: tuple[ContinualConfig, ..
     In the branch with other contents every user's reward is 1. Users do not affect one another, as each has a counter.
     """
     # The counter draws for two epochs: the second one begins after a suspected rollback.
-    whole = [replace(one, rows=USERS_ABREAST, epochs=2) for one in releases]
-    systems, key = [collaborative(one, FEATURES, USERS_ABREAST) for one in whole], fresh_key()
+    whole = [replace(one, rows=PARALLEL_USERS, epochs=2) for one in releases]
+    systems, key = [collaborative(one, FEATURES, PARALLEL_USERS) for one in whole], fresh_key()
 
     def noise(system: CollaborativeSystem, branch: Branch, nonce: bytes) -> NDArray[np.float64]:
         reward = float(branch.other_contents)
-        sums = played(system, key, UNIT, np.full((1, USERS_ABREAST), reward), branch, nonce)[0, :, 0]
+        sums = played(system, key, UNIT, np.full((1, PARALLEL_USERS), reward), branch, nonce)[0, :, 0]
         return np.asarray(sums - reward * (1 << GRID_BITS), dtype=np.float64)
 
     def play(branch: Branch, nonce: bytes) -> NDArray[np.float64]:

@@ -5,9 +5,9 @@ the price of Laplace noise is an L1 distance; `hushstream.replay.studies.colin.e
 that really holds. The two streams differ in the first reward, 1 against 0: after 2^l events the attacker reads the node
 of level l that holds it.
 
-One deployment gives `ABREAST` runs: noise is drawn for each feature separately, at a scale that does not depend on the
-number of features, so a deployment with `ABREAST` times the features has the noise of that many deployments. A move is
-rounded to the lattice of that noise, 2^-20 of the scale, which does not change the counts.
+One deployment gives `PARALLEL_RUNS` runs: noise is drawn for each feature separately, at a scale that does not depend
+on the number of features, so a deployment with `PARALLEL_RUNS` times the features has the noise of that many
+deployments. A move is rounded to the lattice of that noise, 2^-20 of the scale, which does not change the counts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from hushstream.replay.studies.colin.experiments.noise import forget_noise, raw_
 from hushstream.systems.colin.relation import Relation
 
 EPSILON = 2.0
-FEATURES, EVENTS, ABREAST = 2, 4, 25
+FEATURES, EVENTS, PARALLEL_RUNS = 2, 4, 25
 RELATION = Relation("colin", np.array([[2.0, 1.0], [1.0, 2.0]]) / 3)
 """The relation of two users; each user's own weight is twice that of the other user."""
 
@@ -51,7 +51,7 @@ SURE = 2.5
 def audit_paper_tree() -> Run:
     """Attack the shared tree under a trusted server; the result is compared with the epsilon that really holds."""
     claimed = guarantee_of(find_calibration(PAPER), EXPOSURE, "server", EPSILON).cost
-    return partial(audit_attack, side_by_side(_scores, ABREAST), claimed, family())
+    return partial(audit_attack, side_by_side(_scores, PARALLEL_RUNS), claimed, family())
 
 
 def levels() -> int:
@@ -73,13 +73,13 @@ def pair(epsilon: float) -> Pair:
 
 
 def _scores(present: bool) -> NDArray[np.float64]:
-    """Logarithms of likelihood ratios minus `SURE`, (ABREAST,)."""
-    wide = replace(EXPOSURE, dimension=FEATURES * ABREAST)
+    """Logarithms of likelihood ratios minus `SURE`, (PARALLEL_RUNS,)."""
+    wide = replace(EXPOSURE, dimension=FEATURES * PARALLEL_RUNS)
     seed = int.from_bytes(os.urandom(7), "big")
     drawn = raw_noise(find_calibration(PAPER), wide, RELATION, "server", EPSILON, seed).added
     forget_noise()
     # The relation is invertible, so raw sums give the projected ones that the paper publishes.
-    noise = np.matmul(RELATION.matrix.T, drawn).reshape(EVENTS, RELATION.users, ABREAST, FEATURES)
+    noise = np.matmul(RELATION.matrix.T, drawn).reshape(EVENTS, RELATION.users, PARALLEL_RUNS, FEATURES)
     move = (RELATION.matrix[0] / FEATURES**0.5)[None, :, None, None]
     seen = noise[np.array([2**level for level in range(levels())]) - 1] + present * move
     ratio = (2 * np.clip(seen, 0, move) - move) / paper_scale(EXPOSURE, "server", EPSILON)[0]

@@ -75,7 +75,7 @@ def audit_counter_release(system: CollaborativeSystem, most: int) -> Attacked:
     release, bounds = system.config.release, system.features
     plan = plan_of(release, bounds)
     reading, (moved, entry) = reading_of(plan, most), farthest_features(bounds, release.noise)
-    key, width = fresh_key(), runs_abreast(system)
+    key, width = fresh_key(), parallel_runs(system)
     groups = width // system.nodes
     read = bounds.dimension if release.noise == "k-norm" else groups * moved
     rows = _first_rewards(system.nodes, groups, moved, bounds.dimension, entry)
@@ -96,7 +96,7 @@ def audit_counter_release(system: CollaborativeSystem, most: int) -> Attacked:
     return Attacked(side_by_side(scores, width), claimed, family)
 
 
-def runs_abreast(system: CollaborativeSystem) -> int:
+def parallel_runs(system: CollaborativeSystem) -> int:
     """The number of independent runs in one release of `audit_counter_release`."""
     release, bounds = system.config.release, system.features
     moved, _ = farthest_features(bounds, release.noise)

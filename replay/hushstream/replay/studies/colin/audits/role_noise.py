@@ -26,7 +26,7 @@ from hushstream.systems.colin.release import epoch_guarantee, local_reward_of, p
 USERS, STEPS = 12, 2
 """Users and steps of counters whose noise is compared with one another."""
 
-USERS_ABREAST = 50
+PARALLEL_USERS = 50
 """How many users one deployment has; each user's counter is one run."""
 
 ENTRIES = 2
@@ -75,12 +75,12 @@ def noisy_rewards(release: ContinualConfig) -> Run:
     return audit_places(journal, axes, lattice_sizes(law.levels, LAPLACE_FAMILY), epoch_cost(system))
 
 
-def _deployment(release: ContinualConfig, users: int = USERS_ABREAST) -> CollaborativeSystem:
+def _deployment(release: ContinualConfig, users: int = PARALLEL_USERS) -> CollaborativeSystem:
     """A deployment of ``users`` users; a step of a trusted counter closes after a row of every user."""
     return collaborative(replace(release, rows=users), FEATURES, users, PartitionConfig(learner=PARTITIONS))
 
 
-def _long(release: ContinualConfig, users: int = USERS_ABREAST) -> tuple[CollaborativeSystem, Plan]:
+def _long(release: ContinualConfig, users: int = PARALLEL_USERS) -> tuple[CollaborativeSystem, Plan]:
     """A deployment whose counters have `LEAVES` leaves, and its plan."""
     system = _deployment(replace(release, horizon=LEAVES, rewards_per_user=LEAVES), users)
     return system, plan_of(system.config.release, FEATURES)

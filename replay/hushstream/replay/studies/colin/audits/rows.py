@@ -76,8 +76,8 @@ def _continual(noise_at: NoiseAt, mechanism: Mechanism, noise: NoiseLaw) -> Audi
         rewards_per_user=horizon,
     )
     # Under a trusted server the rewards of one step are one leaf, so one deployment gives many runs.
-    abreast = 25 if noise_at == "server" and noise != "k-norm" else 1
-    features = FeatureConfig(abreast * FEATURES, norm_l1=FEATURES**0.5)
+    parallel_runs = 25 if noise_at == "server" and noise != "k-norm" else 1
+    features = FeatureConfig(parallel_runs * FEATURES, norm_l1=FEATURES**0.5)
     run = collaborative.audit_counter_release(collaborative.collaborative(release, features), horizon)
     about = "a reward of 1 against 0, all releases seen"
     runs, factor = (K_NORM_RUNS, 2) if noise == "k-norm" else (1_000, 4)

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from hushstream.privacy.keys import seeded_key
-from hushstream.replay.audits.roles.work import SLOTS, Holds, Work, held
+from hushstream.replay.audits.roles.work import SLOTS, Holds, Work, has_content
 from hushstream.replay.studies.colin.audits.releases import collaborative
 from hushstream.schemas import codec
 from hushstream.systems.colin.configuration import ContinualConfig, FeatureConfig
@@ -53,7 +53,7 @@ def _step(system: CollaborativeSystem, holds: Holds) -> Sequence[bytes]:
             "config_digest": system.digest,
             "nodes": np.array([place % system.nodes for place in places], "<i4").tobytes(),
             "contexts": unit.tobytes(),
-            "rewards": np.array([float(held(holds, place)) for place in places], "<f8").tobytes(),
+            "rewards": np.array([float(has_content(holds, place)) for place in places], "<f8").tobytes(),
         }
         values.append(codec.encode("Rewards", fields))
     return values

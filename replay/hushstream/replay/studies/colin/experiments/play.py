@@ -189,7 +189,7 @@ def exposure_for(task: Task) -> Exposure:
 @lru_cache(maxsize=256)
 def _exposure_for(setting: WorldSetting, policy: Policy, tie_weight: float) -> Exposure:
     if policy == "random":
-        raise WorldError(f"{setting.name}: expected a learner, got the random policy, which learns from nobody")
+        raise WorldError(f"{setting.name}: expected a learner, got the random policy, which does not learn")
     world = _world_of(setting)
     return _exposure(world, relation_of(world, policy, tie_weight), setting.events)
 

@@ -74,8 +74,8 @@ def draw_table1(rows: Sequence[Row], sheet: Sheet) -> None:
             chosen = [row for row in rows if (row["calibration"], row["algorithm"]) == (calibration, algorithm)]
             if chosen and calibration.startswith(_OF_A_PERSON) is person:
                 line(axes, chosen, "epsilon_asked", "regret", pen, calibration_label(chosen))
-        protected = "a person's rewards together" if person else "one reward"
-        axes.set(xscale="log", xlabel="Epsilon of one reward, as asked", title=f"{algorithm}: {protected}")
+        protected = "all rewards of a person" if person else "one reward"
+        axes.set(xscale="log", xlabel="Epsilon of one reward, as configured", title=f"{algorithm}: {protected}")
         ticks(axes, places)
     plain_logarithm(grid[0])
     sheet.label_left(grid, "Cumulative regret")

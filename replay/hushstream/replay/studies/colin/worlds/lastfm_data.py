@@ -85,7 +85,7 @@ def number(heard: npt.NDArray[np.int64], friends: npt.NDArray[np.int64], tagged:
     artists, artist_of = np.unique(tagged[:, 0], return_inverse=True)
     tags, tag_of = np.unique(tagged[:, 1], return_inverse=True)
     if not np.isin(friends, people).all():
-        raise WorldError("lastfm: expected friends among those who listened, got others")
+        raise WorldError("lastfm: expected every friend to have listened to an artist, got one without")
     edges = np.unique(np.searchsorted(people, friends), axis=0)
     if not np.array_equal(edges, np.unique(edges[:, ::-1], axis=0)):
         raise WorldError("lastfm: expected every friendship in both directions, got some in one")

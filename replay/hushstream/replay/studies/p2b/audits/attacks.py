@@ -318,6 +318,6 @@ def _public_window(system: P2BSystem, key: Key, contents: Sequence[Report | None
         _count(metrics, step)
         for output in step.releases:
             name, fields = codec.decode(output.value)
-            told = {field: value for field, value in fields.items() if field not in ("ones", "zeros")}
-            seen.append((output.topic, output.partition, output.key, len(output.value), name, told))
+            public = {field: value for field, value in fields.items() if field not in ("ones", "zeros")}
+            seen.append((output.topic, output.partition, output.key, len(output.value), name, public))
     return seen, generate_latest(metrics.public)

@@ -10,7 +10,7 @@ from hushstream.privacy.keys import seeded_key
 from hushstream.privacy.mechanisms.coins import bernoulli
 from hushstream.privacy.mechanisms.guarantee import tuples_guarantee
 from hushstream.replay.audits.roles.rows import attack_row, noise_row
-from hushstream.replay.audits.roles.work import SLOTS, Holds, Work, audit_of, held
+from hushstream.replay.audits.roles.work import SLOTS, Holds, Work, audit_of, has_content
 from hushstream.replay.audits.row import HORIZON, Audit, Recipe, Run, made
 from hushstream.replay.studies.p2b.audits import attacks, linear, releases, role_noise
 from hushstream.replay.studies.p2b.audits.forks import fork_rows
@@ -39,7 +39,7 @@ def _releases() -> tuple[Recipe, ...]:
     tuples = ReleaseConfig(mode="tuples", sampling=SAMPLING, threshold=THRESHOLD)
     crowds = ReleaseConfig(mode="tuples", sampling=SAMPLING, threshold=PAPER_THRESHOLD)
     paper = ReleaseConfig(mode="paper", sampling=SAMPLING)
-    slot, unique = "a report against null in one slot", "a tuple that nobody else has, under a popular code"
+    slot, unique = "a report against null in one slot", "a tuple of one report alone, under a popular code"
 
     def crowd() -> Audit:
         run = releases.audit_tuples_release(releases.p2b(tuples), WORST_CROWD)
@@ -84,9 +84,7 @@ def _attacks() -> tuple[Recipe, ...]:
         _attack(
             "differenced-metrics", "the public endpoint before and after a click", 150, attacks.differenced_metrics
         ),
-        _attack(
-            "differenced-windows", "all of a window but its sums, reports or nulls", 150, attacks.differenced_windows
-        ),
+        _attack("differenced-windows", "a window's public facts, reports or nulls", 150, attacks.differenced_windows),
     )
 
 
@@ -181,7 +179,7 @@ def _work(form: str, system: P2BSystem) -> Work:
 def _window(system: P2BSystem, holds: Holds) -> Sequence[bytes]:
     values = []
     for place in range(system.config.release.window_slots):
-        report = Report(place * 7 % CELLS, place * 5 % ARMS, place % 2) if held(holds, place) else None
+        report = Report(place * 7 % CELLS, place * 5 % ARMS, place % 2) if has_content(holds, place) else None
         fields = {
             "report_id": place.to_bytes(16, "big"),
             "period": (0).to_bytes(8, "little"),

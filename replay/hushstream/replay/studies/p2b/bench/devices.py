@@ -87,7 +87,7 @@ class Found:
         """The outcome as lines of text."""
         return "\n".join(
             (
-                f"{self.devices:,} devices handed in a slot each, in {self.hand_in_seconds:.1f} s",
+                f"{self.devices:,} devices sent a slot each, in {self.hand_in_seconds:.1f} s",
                 f"verify: {'equal' if self.verify == 0 else 'NOT EQUAL'}",
                 f"chance of a click: {self.cold:.4f} cold; {self.warm:.4f} from the devices' model, {self.hosted:.4f} "
                 f"from the hosted one ({self.warm - self.hosted:+.4f}; down to -{AS_GOOD:g} is as good)",
@@ -230,10 +230,10 @@ class _Edge:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print; return 1 where devices are worse, or published records do not follow from the logs."""
     asked = argparse.ArgumentParser(description="Devices through a gateway, beside the same users hosted.")
-    asked.add_argument("--devices", type=int, default=1000, help="users who teach")
-    asked.add_argument("--evaluated", type=int, default=2000, help="users who start from what was learned")
-    asked.add_argument("--seed", type=int, default=0, help="of the users and their keys")
-    asked.add_argument("--json", action="store_true", help="figures for machines")
+    asked.add_argument("--devices", type=int, default=1000, help="users who contribute to the model")
+    asked.add_argument("--evaluated", type=int, default=2000, help="users who start from the model")
+    asked.add_argument("--seed", type=int, default=0, help="seed of the users and their keys")
+    asked.add_argument("--json", action="store_true", help="print the figures as JSON")
     given = asked.parse_args(arguments)
     found = measure(given.devices, given.evaluated, given.seed)
     print(json.dumps(asdict(found)) if given.json else found.as_text())

@@ -29,8 +29,8 @@ Only decisions that do not agree with the log wait; others get their reward at o
 _DAY_MS = 86_400_000
 CONFIRMING = "put a public value in its place, or decide that it is public; then delete its name from `from_rows`"
 _DIFFERS = (
-    "The log was judged under this configuration, but for what a log cannot have: nobody was held out, the slots left "
-    "when the contributors' rows were over and not after the settle time, and no quota of visits held."
+    "The log was evaluated under this configuration, without what a log cannot have: no user was held out, slots left "
+    "at the end of the contributors' rows and not after the settle time, and there was no quota of visits."
 )
 
 
@@ -133,7 +133,7 @@ class JudgedDeployment:
             f"hushstream topics apply --deployment {folder}",
             *(f"hushstream worker {role} --deployment {folder} &" for role in ("learner", "shuffler", "aggregator")),
             *((f"hushstream items add {names} --deployment {folder}",) if self.config.named_items else ()),
-            f"hushstream verify --deployment {folder}   # once your application has asked",
+            f"hushstream verify --deployment {folder}   # after the first decisions",
         )
         return NextSteps(
             path=str(file),

@@ -24,7 +24,7 @@ from hushstream.replay.views import Headline
 
 SCHEMA = "hushstream.evaluation"
 
-NONE_AGREED = "no row was kept: nothing can be said of this policy"
+NONE_AGREED = "no row was kept: this policy cannot be evaluated"
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ class LoggedLoop:
             raise LogError(f"{log.name}: expected a plan for {len(log)} rows, got one for {plan.contributes.shape}")
         self._phases = (np.flatnonzero(plan.contributes), np.flatnonzero(~plan.contributes))
         if not all(len(rows) for rows in self._phases):
-            raise LogError(f"{log.name}: expected users for both phases, got them for one alone")
+            raise LogError(f"{log.name}: expected users for both phases, got users for one alone")
         self._log = log
         self._plan = plan
         self._progress = progress

@@ -25,9 +25,9 @@ _ESTIMATORS = {
     "switch-dr": "Switch-DR",
 }
 _READING = (
-    "Replay keeps the rows on which a policy shows what was shown. IPS and SNIPS weigh rewards by how much likelier a "
-    "policy shows them; DM rests on estimated rewards alone and has no interval; DR, SNDR and Switch-DR join both. "
-    "Effective rows say how many equally weighted rows tell as much."
+    "Replay keeps the rows on which a policy shows the logged arm. IPS and SNIPS weight rewards by the policy's "
+    "probability of this arm over its propensity. DM uses estimated rewards alone and has no interval. DR, SNDR and "
+    "Switch-DR combine both. Effective rows are the number of equally weighted rows with the same information."
 )
 
 
@@ -93,8 +93,8 @@ def _outcome(found: Evaluation) -> tuple[str, ...]:
     headline = found.headline
     if headline is None:
         return (
-            "Warm private users cannot be held against cold ones by replay: too few rows agree with one of them, or "
-            "the mean of cold users cannot be told from 0.",
+            "Replay cannot compare warm private users with cold ones: too few rows agree with one of them, or "
+            "the mean of cold users does not differ from 0 significantly.",
         )
     return (
         f"Users who start from the private model would have earned {headline.value:.2f} times what users earn who "
@@ -109,7 +109,7 @@ def _deploy(found: Evaluation) -> list[frame.Section]:
         return []
     confirm = (
         frame.Bullets(
-            f"Confirm first: these were taken from rows, and a deployment publishes them ({CONFIRMING})",
+            f"Confirm first: these settings were taken from rows, and a deployment publishes them ({CONFIRMING})",
             steps.unconfirmed,
         ),
     )
@@ -118,13 +118,13 @@ def _deploy(found: Evaluation) -> list[frame.Section]:
         *(confirm if steps.unconfirmed else ()),
         frame.Code("The commands", "\n".join(steps.commands)),
         frame.Code(f"The configuration, {steps.path}", steps.yaml),
-        frame.Code("What it will bring, from public numbers alone", steps.forecast.as_text().rstrip()),
+        frame.Code("Its forecast, from public numbers alone", steps.forecast.as_text().rstrip()),
     )
     return [frame.Section("deploy", "Deploy this", blocks)]
 
 
 def _table(found: Evaluation) -> frame.Table:
-    caption = f"Mean reward with its 95 % interval; no value is given of too few effective rows. These are {EXACT}."
+    caption = f"Mean reward with its 95 % interval; with too few effective rows there is no value. These are {EXACT}."
     columns = ("Policy and estimator", "Mean reward", "Agrees with the log", "Effective rows")
     return frame.Table(caption, columns, tuple(_row(row) for row in found.policies))
 
@@ -146,4 +146,4 @@ def _warnings(found: Evaluation) -> list[frame.Block]:
         for text in row.warnings:
             said.setdefault(text, []).append(_name(row))
     items = tuple(f"{', '.join(names)}: {text}." for text, names in said.items())
-    return [frame.Bullets("Where a figure may mislead", items)] if items else []
+    return [frame.Bullets("Warnings about single figures", items)] if items else []

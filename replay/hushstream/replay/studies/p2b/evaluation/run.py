@@ -102,11 +102,11 @@ class EvaluateOptions:
         if (self.log is None) == (self.dataset is None):
             raise HushstreamError("evaluate: expected a log or the name of a dataset, got both or neither")
         if (self.log is None) != (self.mapping is None):
-            raise HushstreamError("evaluate: expected a mapping for a log of one's own, and only for one")
+            raise HushstreamError("evaluate: expected a mapping with a log of your own, and only with one")
         if self.deployment is not None and (self.log is None or self.config):
             raise HushstreamError(
-                f"deployment: expected a log of one's own and no other setting, as {self.deployment} is judged as it "
-                f"stands, got another"
+                f"deployment: expected a log of your own and no further setting, as {self.deployment} is "
+                "evaluated without changes, got others"
             )
         if self.log is not None and self.dataset_options:
             names = ", ".join(sorted(self.dataset_options))
@@ -182,8 +182,8 @@ def read_log(options: EvaluateOptions, features: FeatureSchema | None = None) ->
         require_histograms(log)
     if log.internal and options.bootstrap is not None:
         raise HushstreamError(
-            f"bootstrap: expected none for an internal log, whose rows would lie on {options.bootstrap} in clear; the "
-            f"embedded broker keeps them on this machine"
+            "bootstrap: expected none for an internal log, whose rows would be in clear on "
+            f"{options.bootstrap}; the embedded broker keeps them on this machine"
         )
     return log if log.propensities is not None else with_estimated_propensities(log, options.seed)
 

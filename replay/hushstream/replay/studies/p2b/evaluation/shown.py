@@ -93,5 +93,5 @@ def _flat(row: PolicyRow, marks: Sequence[str]) -> dict[str, Any]:
     values = row.as_json()
     low, high = values.pop("ci95") or (None, None)
     values |= {"ci95_low": low, "ci95_high": high}
-    figures = f"{NOT_PRIVATE}: made of contributors' exact rows; {EXACT}" if row.policy in OF_EXACT_ROWS else EXACT
+    figures = f"{NOT_PRIVATE}: made from contributors' exact rows; {EXACT}" if row.policy in OF_EXACT_ROWS else EXACT
     return values | {"warnings": "; ".join(row.warnings), "marks": "; ".join(marks), "figures": figures}

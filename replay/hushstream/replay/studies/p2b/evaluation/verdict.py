@@ -27,7 +27,7 @@ def verdict(found: Gains, privacy: StatedGuarantee) -> str:
     best, private = found.judged[0], _private(found)
     sentences = _unknown(found) if private is None else _of_private(private, found, privacy)
     if best is not private:
-        many = f"The best of {len(found.judged)} policies is" if len(found.judged) > 1 else "Judged is"
+        many = f"The best of {len(found.judged)} policies is" if len(found.judged) > 1 else "The evaluated policy is"
         sentences.append(f"{many} {_named(best.policy)}: {best.value:.4f} a decision, {_against(best, found.logged)}.")
     elif len(found.judged) > 1:
         sentences.append(f"The private start is the best of {len(found.judged)} policies.")
@@ -46,9 +46,9 @@ def relative_gain(found: Gains) -> str:
 
 def _no_verdict(found: Gains) -> str:
     return (
-        f"No verdict: too few of the {found.rows:,} rows tell whether another policy is better than the logged one. "
-        f"It takes {SMALL_SAMPLE} effective rows, {FEW_REWARDS} rewarded ones and several users. There are: "
-        f"{_too_few(found)}."
+        f"No verdict: too few of the {found.rows:,} rows show whether another policy is better than the logged "
+        f"one. Needed are {SMALL_SAMPLE} effective rows, {FEW_REWARDS} rewarded ones and several users. There "
+        f"are: {_too_few(found)}."
     )
 
 
@@ -75,8 +75,8 @@ def _unknown(found: Gains) -> list[str]:
         return []
     effective, rewarded = found.left_out[WARM_PRIVATE]
     return [
-        f"What the private start would earn is not known: of {found.rows:,} rows {effective:,.0f} tell of it, "
-        f"{rewarded} of them rewarded, and it takes {SMALL_SAMPLE} and {FEW_REWARDS}."
+        f"The reward of the private start is not known: of {found.rows:,} rows it has {effective:,.0f} "
+        f"effective ones, {rewarded} of them rewarded; needed are {SMALL_SAMPLE} and {FEW_REWARDS}."
     ]
 
 
@@ -99,7 +99,7 @@ def _share(share: float) -> str:
 def _left_out(found: Gains) -> list[str]:
     """A sentence with the names of policies that have too few rows; the table below shows how many."""
     names = ", ".join(_named(name) for name in found.left_out)
-    return [f"Too few rows tell of {names}."] if names else []
+    return [f"Too few rows for {names}."] if names else []
 
 
 def _too_few(found: Gains) -> str:

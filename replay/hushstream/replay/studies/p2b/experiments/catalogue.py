@@ -35,13 +35,13 @@ EXPERIMENTS = (
         p2b_curve.NAME,
         p2b_curve.TITLE,
         lambda scale, progress: p2b_curve.run(scale.quick, progress),
-        (Picture("", "What a slot costs: epsilon and delta against p", drawings.draw_curve),),
+        (Picture("", "The price of a slot: epsilon and delta against p", drawings.draw_curve),),
     ),
     Experiment(
         p2b_figures.FIG4,
         p2b_figures.FIG4_TITLE,
         lambda scale, progress: p2b_figures.fig4(scale.quick, progress),
-        (Picture("", "What a warm start is worth as the population grows", drawings.draw_users),),
+        (Picture("", "Gain of a warm start against the size of the population", drawings.draw_users),),
     ),
     Experiment(
         p2b_figures.FIG5,
@@ -67,7 +67,7 @@ EXPERIMENTS = (
         lambda scale, progress: p2b_modes.run(scale.quick, progress),
         (
             Picture("", "Three releases: reward against the number of codes", drawings.draw_modes),
-            Picture("-withheld", "What the thresholds withhold", drawings.draw_withheld),
+            Picture("-withheld", "Reports withheld by the thresholds", drawings.draw_withheld),
         ),
     ),
 )

@@ -70,6 +70,6 @@ def _description() -> Description:
             f"Relation: {promise.relation}.",
             "Epsilon is -ln(1-p), rounded up to millionths; delta is exact for release mode tuples, for the worst"
             " number of other reports.",
-            "One slot a user; the shuffler throws the coin after the window has closed.",
+            "One slot a user; the shuffler draws the coin after the window has closed.",
         ),
     )

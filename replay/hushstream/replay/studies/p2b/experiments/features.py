@@ -33,9 +33,9 @@ SETTINGS = (
     "Shares are of the gain of ridge regression on all ten interactions of every contributor over cold learners.",
     "Rewards are expected ones over the first ten interactions of 2,500 new users; intervals are over worlds.",
     "Linear sums: U = 4096 units, T = 10, h = .8 (TMC2007: .5, its declared click rate being .2), shrunk warm starts.",
-    "The words of TMC2007 are tags of redundancy .2: most come together, and each earns what the others do.",
-    "New item: the last of ten enters a running deployment of windows of fresh noise, and begins at the others' mean.",
-    "Its gain is what a visit earns more with it than without, all items together, on the same visits and coins.",
+    "The words of TMC2007 are tags of redundancy .2: most occur together, and each has the reward of the others.",
+    "New item: the last of ten enters a running deployment with windows of fresh noise; it starts at the others' mean.",
+    "Its gain is the difference of a visit's reward with and without it, over all items, on the same visits and coins.",
     "Codes: 32 centroids of a public sample of 20,000 contexts of the same world, a uniform interaction a slot.",
 )
 
@@ -91,7 +91,7 @@ def _new_item_rows(entries: Sequence[Entry], sizes: tuple[int, int]) -> list[Row
 
 def _new_item_target(entries: Sequence[Entry]) -> BenchRow:
     lost = [float(one) for one in -_gained(entries).mean(axis=0)]
-    return at_most("a new item: what a visit loses, the worst of its first three windows", [max(lost)], "reward", 0.003)
+    return at_most("a new item: loss of a visit in the worst of its first three windows", [max(lost)], "reward", 0.003)
 
 
 def _lines(sizes: Sequence[int], private: Sequence[Line]) -> tuple[Line, ...]:

@@ -49,13 +49,13 @@ from hushstream.systems.p2b.reports.planning.forecast import (
 from hushstream.systems.p2b.reports.planning.plan import ASSUMED_REST, FACTORS, assumed_for
 
 NAME = "p2b-forecast"
-TITLE = "What a plan says beforehand, beside what the whole simulation gives"
+TITLE = "The forecast of a plan compared with the whole simulation"
 SEEDS = (1, 2, 3, 4, 5)
 SETTINGS = (
     "Gains are expected rewards over the first ten interactions of new users, over those of cold learners; means over"
     " worlds.",
-    "The forecast with true spreads knows how far effects of each feature differ in the world, and the click rate of a"
-    " random item; with assumed ones it knows the number of features and that rate.",
+    "The forecast with true spreads knows the spread of each feature's effects in the world, and the click "
+    "rate of a random item; with assumed spreads it knows the number of features and that rate.",
     "Nothing was fitted on these worlds.",
 )
 
@@ -81,10 +81,12 @@ class Case:
 
     def played(self) -> tuple[Task, ...]:
         """The tasks of all worlds."""
-        return tuple(replace(self.task, seed=seed, lines=(Line("cold"), self.line, self.told)) for seed in self.seeds)
+        return tuple(
+            replace(self.task, seed=seed, lines=(Line("cold"), self.line, self.spreads)) for seed in self.seeds
+        )
 
     @property
-    def told(self) -> Line:
+    def spreads(self) -> Line:
         """The line by which the same release estimates spreads."""
         return replace(self.line, form="spreads")
 
@@ -117,12 +119,12 @@ class Judged:
         return abs(self.forecast - self.gain) <= _WITHIN * abs(self.gain)
 
     @property
-    def covered(self) -> bool:
+    def in_assumed(self) -> bool:
         """Whether the range of the assumed spreads holds the gain."""
         return self.low <= self.gain <= self.high
 
     @property
-    def told(self) -> bool:
+    def in_released(self) -> bool:
         """Whether the range of the released spreads holds the gain."""
         return self.released_low <= self.gain <= self.released_high
 
@@ -162,7 +164,7 @@ def _judge(case: Case, played: Sequence[dict[Line, tuple[float, ...]]]) -> Judge
         true.append(forecast_of(task, case.line, spreads).gain)
         guess = assumed_for([*spreads.blocks], spreads.rate)
         assumed.append([forecast_of(task, case.line, guess.times(factor)).gain for factor in FACTORS])
-        least, most, rate, arms, *blocks = one[case.told]
+        least, most, rate, arms, *blocks = one[case.spreads]
         found = Spreads(arms, dict(zip(spreads.blocks, blocks, strict=True)), ASSUMED_REST, rate)
         released.append([forecast_of(task, case.line, found.times(factor)).gain for factor in (least, 1.0, most)])
     ranges = (*np.mean(assumed, axis=0).tolist(), *np.mean(released, axis=0).tolist())
@@ -190,17 +192,17 @@ def true_spreads(task: Task) -> Spreads:
     """The spread of effects over items in a world of the mixed table, as it was drawn; see the module."""
     world = world_of(replace(task, lines=()))
     assert isinstance(world, MixedTable), "expected a world of the mixed table"
-    told = world.told(np.arange(_VISITS, dtype=np.int64) + _JUDGED_USERS)
-    contexts = written_out(world.schema, told.rows).astype(np.float64)
+    truth = world.true_values(np.arange(_VISITS, dtype=np.int64) + _JUDGED_USERS)
+    contexts = written_out(world.schema, truth.rows).astype(np.float64)
     # As each block sums to 1, several coefficient vectors give the same function; the shortest one is taken.
-    found = np.linalg.lstsq(contexts, told.effects, rcond=None)[0]
+    found = np.linalg.lstsq(contexts, truth.effects, rcond=None)[0]
     blocks = {}
     for block in world.schema.table:
         across = slice(1 + block.first_cell, 1 + block.first_cell + block.cells)
         part = contexts[:, across] @ found[across]
         blocks[block.name] = _spread(part - part.mean(axis=0))
-    arms = float(told.effects.mean(axis=0).std(ddof=1))
-    return Spreads(arms, blocks, _spread(told.effects - contexts @ found), told.rate)
+    arms = float(truth.effects.mean(axis=0).std(ddof=1))
+    return Spreads(arms, blocks, _spread(truth.effects - contexts @ found), truth.rate)
 
 
 def _spread(effects: np.ndarray) -> float:
@@ -293,8 +295,8 @@ def run(quick: bool, progress: Progress | None = None) -> Findings:
     )
     targets = [
         at_least("of 12: forecasts with true spreads within 15 %", [sum(one.within for one in found)], "cases", 11),
-        at_least("of 12: gains in the range of assumed spreads", [sum(one.covered for one in found)], "cases", 12),
-        at_least("of 12: gains in the range of released spreads", [sum(one.told for one in found)], "cases", 11),
+        at_least("of 12: gains in the range of assumed spreads", [sum(one.in_assumed for one in found)], "cases", 12),
+        at_least("of 12: gains in the range of released spreads", [sum(one.in_released for one in found)], "cases", 11),
     ]
     rows = [_row(one) for one in found]
     if quick:
@@ -324,8 +326,8 @@ def _row(one: Judged) -> Row:
         "released": one.released,
         "released_high": one.released_high,
         "within": one.within,
-        "covered": one.covered,
-        "told": one.told,
+        "covered": one.in_assumed,
+        "told": one.in_released,
         "seeds": len(one.case.seeds),
         **({"marks": ""} if stated is None else privacy_columns(stated)),
     }

@@ -21,7 +21,7 @@ from hushstream.replay.studies.p2b.experiments.population_run import COLD, WARM_
 from hushstream.systems.p2b.configuration import ReleaseConfig
 
 NAME = "p2b-modes"
-TITLE = "Release mode, codes and users: reward, what was withheld, and what is promised"
+TITLE = "Release mode, codes and users: reward, withheld reports, and guarantee"
 
 SOFTMAX = WorldSpec("softmax-1", "softmax: W scale 5, reward scale 1, clicks", "synthetic")
 SOFTMAX_HALF = WorldSpec(

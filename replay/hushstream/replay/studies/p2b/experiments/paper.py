@@ -191,9 +191,7 @@ def _panels_here(data_dir: Path | None) -> tuple[list[Panel], tuple[str, ...]]:
         try:
             locate(panel.dataset, data_dir)
         except AbsentDatasetError as error:
-            needs.append(
-                f"{panel.label} is left out, since its files are not here: {remedy(find_dataset(panel.dataset))}."
-            )
+            needs.append(f"{panel.label} is left out, as its files are absent: {remedy(find_dataset(panel.dataset))}.")
             if len(needs) == len(PANELS):
                 raise AbsentDatasetError(f"{FIG6}: expected tmc2007 or mediamill; {error}") from error
         else:

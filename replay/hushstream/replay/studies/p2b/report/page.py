@@ -63,9 +63,9 @@ def _outcome(result: RunResult) -> list[str]:
         return ["This is a live run: rewards are exact figures on content and are not shown."]
     compared = headline(result)
     if COLD not in result.conditions or WARM_PRIVATE not in result.conditions:
-        return ["This run did not play both cold and warm private users, so there is nothing to compare."]
+        return ["This run did not play both cold and warm private users, so it has no comparison."]
     if compared is None:
-        return ["The mean reward of cold users cannot be told from 0, so warm private against cold has no ratio."]
+        return ["The mean reward of cold users does not clearly differ from 0, so warm private to cold has no ratio."]
     return [
         f"Users who start from the private model earn {compared.ratio:.2f} times what users earn who start cold "
         f"({interval_text(compared)})."
@@ -103,7 +103,7 @@ def _conditions(result: RunResult) -> Section:
     caption = (
         f"Mean reward of an interaction of the evaluated users; below each figure its 95 % interval. These are {EXACT}."
     )
-    table = Table(caption, ("Where users start from", "Users", "Mean reward", "Against cold"), rows)
+    table = Table(caption, ("Model that users start from", "Users", "Mean reward", "Against cold"), rows)
     return Section("conditions", "Compared", (table, *_arm(result)))
 
 

@@ -55,9 +55,9 @@ def _rewards_plot(rows: tuple[ConditionRow, ...]) -> Drawing:
     return Drawing(
         "rewards",
         "Reward against interactions",
-        "Mean reward of the evaluated users at each of their interactions, with 95 % intervals. "
-        "The lines are of the same users with the same randomness; they differ in where they start. "
-        f"These are {EXACT}.",
+        "Mean reward of the evaluated users at each of their interactions, with 95 % intervals. All lines "
+        "show the same users with the same randomness; they differ in the model that users start from. These "
+        f"are {EXACT}.",
         f"Line chart of mean reward over {max(row.round for row in rows)} interactions. At the first: {begins}. "
         f"At the last interaction: {ends}.",
         partial(draw_rewards, rows),
@@ -92,9 +92,9 @@ def _noise_plot(cells: tuple[CellRow, ...]) -> Drawing:
     return Drawing(
         "noise",
         "Noise of what was released, against counts",
-        "Each pair of a code of contexts and an item has two released sums: of the rewards, and of what is missing to "
-        "the full reward. Shown is released minus exact, against the exact size of the pair; the band is its root mean "
-        f"square. What is exact here is shown because the dataset is public: both axes are made of {EXACT}.",
+        "Each pair of a code of contexts and an item has two released sums: of the rewards, and of the differences to "
+        "the full reward. Shown is released minus exact against the exact size of the pair; the band is the root mean "
+        f"square. Exact figures are shown because the dataset is public: both axes are made of {EXACT}.",
         f"Scatter plot of {len(cells)} cells with {int(reports.min())} to {int(reports.max())} reports each. "
         f"The root mean square of released minus exact is {_rms(noise):.2f}.",
         partial(draw_noise, cells),
@@ -120,7 +120,7 @@ def draw_noise(cells: tuple[CellRow, ...], sheet: Sheet) -> None:
     rms = _rms(noise)
     axes.axhspan(-rms, rms, color=INK, alpha=0.08, linewidth=0)
     axes.axhline(0, color=INK, linewidth=0.8)
-    series = (("Rewards", BLUE, "o"), ("Missing to the full reward", RED, "^"))
+    series = (("Rewards", BLUE, "o"), ("Difference to the full reward", RED, "^"))
     for values, (label, colour, marker) in zip(noise, series, strict=True):
         places = np.unique(np.stack([reports, values]), axis=1)
         axes.scatter(places[0], places[1], s=16, marker=marker, color=colour, alpha=0.6, lw=0, label=label)
@@ -132,7 +132,7 @@ def _epsilon_plot(result: RunResult) -> Drawing:
     point = f"p = {result.sampling:g}, epsilon = {result.privacy.epsilon_text}"
     second = ""
     if result.release_mode == "slot-sums":
-        second = " The second curve is the noise of this run with fewer slots kept: ln(1 + p(e^epsilon0 - 1))."
+        second = " The second curve is for the noise of this run with fewer slots kept: ln(1 + p(e^epsilon0 - 1))."
     return Drawing(
         "epsilon",
         "Epsilon against the probability p",

@@ -231,7 +231,7 @@ class RunResult:
         if self.conditions or self.rows:
             raise BadResult(f"conditions: expected no rewards in a live run (exact figures on content); {shown}")
         if self.kept is not None or self.payoff is not None:
-            raise BadResult(f"payoff: expected none in a live run (it is of exact figures on content); {shown}")
+            raise BadResult(f"payoff: expected none in a live run (exact figures on content); {shown}")
         if self.cells is not None:
             raise BadResult(f"cells: expected none in a live run (exact figures on content); {shown}")
         private = sorted(set(self.counts) - set(slot_public(self.counts)))

@@ -99,7 +99,7 @@ def payoff_of(rewards: Mapping[str, NDArray[np.float64]]) -> Payoff | None:
         reference=float(cold.mean()),
         gap=paired_gap(private, cold),
         units="users",
-        otherwise="start users cold, or gather more slots or take a larger epsilon",
+        otherwise="start users cold, or collect more slots or use a larger epsilon",
     )
 
 

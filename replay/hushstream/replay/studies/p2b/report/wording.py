@@ -16,11 +16,11 @@ CONDITION_NAMES = {COLD: "cold", WARM_NONPRIVATE: "warm, NOT PRIVATE", WARM_PRIV
 CONDITION_STARTS = {
     COLD: "no shared model; each user learns alone",
     WARM_NONPRIVATE: "a model of the exact interactions (public data only)",
-    WARM_PRIVATE: "a model of what the private release lets through",
+    WARM_PRIVATE: "a model of the private release",
 }
 
 
-RELEASED = "what was released, and public counts: none is exact"
+RELEASED = "released figures and public counts, none of them exact"
 _EXACT_CELLS = f"columns exact_ones and exact_zeros: {EXACT}; noised_ones and noised_zeros: released"
 
 
@@ -46,8 +46,8 @@ def figures_of_cells(result: RunResult) -> list[str]:
 def _of_arm(result: RunResult) -> str:
     """The name and warnings of the deployment with exact interactions."""
     arm = result.comparison_arm
-    told = (NOT_PRIVATE,) if arm is None else (*arm.privacy.marks, f"deployment {arm.deployment}")
-    return "; ".join(told)
+    labels = (NOT_PRIVATE,) if arm is None else (*arm.privacy.marks, f"deployment {arm.deployment}")
+    return "; ".join(labels)
 
 
 def interval(summary: ConditionSummary) -> str:

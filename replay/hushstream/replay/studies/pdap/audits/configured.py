@@ -10,7 +10,7 @@ from hushstream.privacy.audits.power import reaching
 from hushstream.replay.audits.configured import Noise, laplace_law, report_of
 from hushstream.replay.audits.draws import fresh_key
 from hushstream.replay.audits.report import AuditReport
-from hushstream.replay.studies.pdap.audits.rows import Abreast, attacked_blocks
+from hushstream.replay.studies.pdap.audits.rows import ParallelBlocks, attacked_blocks
 from hushstream.systems.pdap.configuration import PdapConfig
 from hushstream.systems.pdap.counter.pending import Counter
 from hushstream.systems.pdap.promise import release_guarantee
@@ -25,7 +25,7 @@ def audit_config(config: PdapConfig, runs: int, false_alarm: float) -> AuditRepo
     # Of levels with equal epsilon take the deepest, as a unit there is tested on every level.
     level = max(range(len(epsilons)), key=lambda one: (epsilons[one], one))
     most = max(1, release.horizon // config.least_counts[level])
-    blocks = Abreast(config, Counter, level, min(config.arms, MOST_ARMS, runs, most))
+    blocks = ParallelBlocks(config, Counter, level, min(config.arms, MOST_ARMS, runs, most))
     settings = {
         "system": config.system,
         "epsilon": epsilons[level],
@@ -34,7 +34,7 @@ def audit_config(config: PdapConfig, runs: int, false_alarm: float) -> AuditRepo
         "least": config.least_counts[level],
         "items": blocks.arms,
     }
-    told = (
+    attacked_steps = (
         f"all releases of blocks of level {level}, with the least "
         f"{count_text(config.least_counts[level], 'outcome')}, one unit each"
     )
@@ -46,13 +46,13 @@ def audit_config(config: PdapConfig, runs: int, false_alarm: float) -> AuditRepo
         release_guarantee(config),
         runs,
         false_alarm,
-        told,
+        attacked_steps,
         _reduced(config, blocks),
         reaching(release.reward_levels),
     )
 
 
-def _reduced(config: PdapConfig, blocks: Abreast) -> tuple[str, ...]:
+def _reduced(config: PdapConfig, blocks: ParallelBlocks) -> tuple[str, ...]:
     fewer = config.arms - blocks.arms
     return (
         *(
@@ -66,11 +66,11 @@ def _reduced(config: PdapConfig, blocks: Abreast) -> tuple[str, ...]:
             else []
         ),
         *(["blocks of other levels, whose epsilon is no larger"] if config.cells.levels else []),
-        "when windows close, which follows from public counts: one is closed with all units in it, and one after it",
+        "the closing of windows, which follows from public counts: one with all units is closed, and one after it",
     )
 
 
-def _noise_of(blocks: Abreast, epsilon: float) -> Noise:
+def _noise_of(blocks: ParallelBlocks, epsilon: float) -> Noise:
     key, levels = fresh_key(), blocks.config.release.reward_levels
 
     def read() -> NDArray[np.float64]:

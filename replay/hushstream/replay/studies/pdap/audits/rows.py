@@ -153,7 +153,7 @@ def audit_transcript(rig: Rig) -> Run:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Abreast:
+class ParallelBlocks:
     """Blocks that are attacked together, one unit in each, as a reward changes only its own block.
 
     Attributes:
@@ -191,7 +191,7 @@ class Abreast:
         return grid.cell_at(path, self.level), grid.cell_at(path, min(self.level + 1, grid.levels))
 
 
-def blocks_attack(blocks: Abreast) -> Attack:
+def blocks_attack(blocks: ParallelBlocks) -> Attack:
     """Attack by reading every release of an arm's block, also a release that should not exist."""
     key, levels = fresh_key(), blocks.config.release.reward_levels
     return side_by_side(lambda present: blocks.sums(key, present) - levels + 0.5, blocks.arms)
@@ -200,10 +200,10 @@ def blocks_attack(blocks: Abreast) -> Attack:
 def audit_blocks(release: BlockConfig, counter: Callable[[PdapConfig, KeyedBlockNoise], Counter] = Counter) -> Attacked:
     """Attack all releases of a block, with one level."""
     config = config_of(release, ARMS_ABREAST)
-    return attacked_blocks(Abreast(config, counter, 0, config.arms))
+    return attacked_blocks(ParallelBlocks(config, counter, 0, config.arms))
 
 
-def attacked_blocks(blocks: Abreast) -> Attacked:
+def attacked_blocks(blocks: ParallelBlocks) -> Attacked:
     """Attack all releases of a block, at the largest epsilon of all levels."""
     config = blocks.config
     return Attacked(blocks_attack(blocks), release_guarantee(config).cost, family(config.release.reward_levels))
@@ -248,7 +248,7 @@ def audits() -> tuple[Audit, ...]:
         Audit(
             "pdap-paper",
             "release",
-            "one click more, and which item a neighbour's context is shown",
+            "one more click, and the item that a neighbour's context gets",
             200,
             audit_paper(),
             paper_claim=Cost(epsilon_micro(PAPER_EPSILON)),

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from hushstream.privacy.keys import seeded_key
-from hushstream.replay.audits.roles.work import SLOTS, Holds, Work, held
+from hushstream.replay.audits.roles.work import SLOTS, Holds, Work, has_content
 from hushstream.schemas import codec
 from hushstream.systems.pdap.algorithm.outcomes import Outcomes
 from hushstream.systems.pdap.configuration import BlockConfig, CellConfig, PdapConfig, VendorConfig
@@ -35,7 +35,7 @@ def _window(system: PdapSystem, holds: Holds) -> Sequence[bytes]:
         places = range(first, first + _A_RECORD)
         names = np.array([list(place.to_bytes(16, "big")) for place in places], dtype=np.uint8)
         arms = np.array([place * 5 % (2 * _ARMS) for place in places], dtype=np.int64)
-        rewards = np.array([int(held(holds, place)) for place in places], dtype=np.int64)
+        rewards = np.array([int(has_content(holds, place)) for place in places], dtype=np.int64)
         outcomes = Outcomes(np.zeros_like(arms), np.full_like(arms, 1 << 57), arms, rewards, names)
         values.append(codec.encode("Outcomes", outcome_fields(0, system.digest, outcomes)))
     return values

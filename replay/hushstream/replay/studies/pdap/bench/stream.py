@@ -24,11 +24,11 @@ from hushstream.ops.connection import Connection
 from hushstream.ops.live import copy_async
 from hushstream.ops.topics import apply_async
 from hushstream.privacy.keys import key_path, write_key
+from hushstream.replay.bench.baseline import log_times, passthrough_rate
 from hushstream.replay.bench.journal import DecisionsTail, timed, waits_ms
 from hushstream.replay.bench.load import append_all
 from hushstream.replay.bench.processes import Running, embedded_broker, started
 from hushstream.replay.bench.rows import BenchRow, Progress, at_least, at_most, figure
-from hushstream.replay.bench.yardstick import log_times, passthrough_rate
 from hushstream.schemas import codec
 from hushstream.schemas.topics import of_party, physical
 from hushstream.systems.pdap.algorithm.outcomes import NAME_BYTES, Outcomes
@@ -111,7 +111,7 @@ async def _round(folder: Path, name: str, system: System, sizes: Sizes) -> _Roun
             run = _Run(folder, place, system, connection, producer, tail)
             await apply_async(run.connection, system, replication=1)
             values = [*_contexts(0, sizes.pairs), *_shown(0, [0] * sizes.pairs)]
-            passthrough = await passthrough_rate(bootstrap, "yardstick.", producer, values, place)
+            passthrough = await passthrough_rate(bootstrap, "baseline.", producer, values, place)
             rate = await run.rate(sizes)
             waits = await run.paced(sizes)
             logs = await copy_async(run.connection, {"releases": 1}, {"releases"})

@@ -80,8 +80,8 @@ def paper_guarantee(form: PaperForm, epsilon: float) -> Guarantee:
     """
     nothing = Cost(epsilon_micro(epsilon), DELTA_ONE)
     return Guarantee(
-        mechanism=f"{form} as in its paper: exact means choose, beside an exponential draw and noise of scale"
-        " K log2(T)/epsilon",
+        mechanism=f"{form} as in its paper: choices by exact means, besides an exponential draw and noise of scale K "
+        "log2(T)/epsilon",
         relation=RELATION,
         unit=UNIT,
         cost=nothing,
@@ -93,7 +93,7 @@ def paper_guarantee(form: PaperForm, epsilon: float) -> Guarantee:
         deployment="hosted",
         residue_units=0,
         public_participation=True,
-        not_protected=("clicks, from whoever sees what is shown next", "contexts, from every vendor they are sent to"),
+        not_protected=("clicks, from observers of the next shown items", "contexts, from every vendor that gets them"),
         private_as_stated=False,
         claimed=Claim(epsilon_micro(epsilon), "0", "Zhou et al. (P-DAP), Theorems 4 and 5"),
     )

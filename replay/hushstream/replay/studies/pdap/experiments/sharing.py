@@ -15,11 +15,11 @@ from hushstream.replay.studies.pdap.play import Form, Task, make_world, play
 from hushstream.replay.studies.pdap.rows import SETTINGS, SOURCE, row_of, under_seeds
 
 NAME = "pdap-sharing"
-TITLE = "What sharing is worth, by epsilon, items and contexts"
+TITLE = "The gain of sharing, by epsilon, items and contexts"
 FORMS_NAME = "pdap-forms"
 FORMS_TITLE = "Mechanisms at equal epsilon"
 GP_NAME = "pdap-gp"
-GP_TITLE = "An epsilon for each level, between two that are one for all"
+GP_TITLE = "An epsilon for each level, between two uniform ones"
 
 EPSILONS = (0.01, 0.03, 0.1, 0.3, 1.0, 4.0)
 SEEDS = (0, 1, 2)

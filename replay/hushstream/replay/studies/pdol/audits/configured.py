@@ -55,8 +55,8 @@ def audit_config(config: PdolConfig, runs: int, false_alarm: float) -> AuditRepo
     sharing = config.sharing
     if sharing.counter == "exact":
         raise HushstreamError(
-            "audit: expected a release.mechanism that adds noise, got exact, which promises nothing and is for public "
-            "data alone"
+            "audit: expected a release.mechanism that adds noise, got exact, which guarantees nothing and is "
+            "for public data alone"
         )
     dimension, slots = min(config.records.dimension, MOST_FEATURES), config.slots_of(0)
     attacked = replace(config, records=replace(config.records, dimension=dimension))
@@ -76,10 +76,9 @@ def audit_config(config: PdolConfig, runs: int, false_alarm: float) -> AuditRepo
         "horizon": sharing.horizon,
         "releases": leaves,
     }
-    told = (
+    attacked_steps = (
         f"the first {leaves} of at most {count_text(sharing.horizon, 'release')} of one counter, and the "
-        f"models made of them; "
-        f"{features} of {dimension} features have a record to be told from null"
+        f"models made of them; {features} of {dimension} features have a record to be distinguished from null"
     )
     return report_of(
         sharing.counter,
@@ -89,7 +88,7 @@ def audit_config(config: PdolConfig, runs: int, false_alarm: float) -> AuditRepo
         epoch_guarantee(config),
         runs,
         false_alarm,
-        told,
+        attacked_steps,
         _reduced(config, dimension),
     )
 
@@ -140,11 +139,12 @@ def _audit_gossip(config: PdolConfig, gossip: GossipConfig, runs: int, false_ala
         false_alarm,
         f"the first {rounds} of {count_text(gossip.rounds, 'round')} of one node, of records with {FEATURES} features",
         (
-            "what neighbours send, as a node mixes what was sent before and noise covers what is sent after",
+            "messages of neighbours, as a node mixes them after they were sent, and noise covers what the "
+            "node sends next",
             *(
                 [
-                    f"{count_text(config.records.dimension - FEATURES, 'feature')}, as noise grows by the "
-                    f"root of how many there are"
+                    f"{count_text(config.records.dimension - FEATURES, 'feature')}, as noise grows with the "
+                    "square root of their number"
                 ]
                 if config.records.dimension > FEATURES
                 else []

@@ -1,14 +1,14 @@
 """Attacks on PDOL: a record against null in the sound form, a record against another in the paper's form.
 
-*The sound form.* A domain has `ABREAST` features. The target of each feature is one record in the first leaf, with y =
-1 on that feature alone; it is present, or replaced by null. All later records are the attacker's. They are probes of
-the same kind, which have no loss once the weight of their feature is 1 or more. Features never affect one another
-(weights are made for each coordinate), so one domain holds `ABREAST` runs. The attacker sees all releases, the models
-made from them, and the predictions for the probes. The attacker also runs the domain's own code without noise under
-both hypotheses, on the models that were published. So it knows the two possible sums of any function of the target, in
-any later leaf, and uses the likelihood ratio of the Gaussian noise. A prediction that only one hypothesis gives decides
-by itself. So this attack is the best against the product and against every mutant: it detects a gradient, a mixture or
-a prediction with sums without noise in later leaves.
+*The sound form.* A domain has `PARALLEL_RUNS` features. The target of each feature is one record in the first leaf,
+with y = 1 on that feature alone; it is present, or replaced by null. All later records are the attacker's. They are
+probes of the same kind, which have no loss once the weight of their feature is 1 or more. Features never affect one
+another (weights are made for each coordinate), so one domain holds `PARALLEL_RUNS` runs. The attacker sees all
+releases, the models made from them, and the predictions for the probes. The attacker also runs the domain's own code
+without noise under both hypotheses, on the models that were published. So it knows the two possible sums of any
+function of the target, in any later leaf, and uses the likelihood ratio of the Gaussian noise. A prediction that only
+one hypothesis gives decides by itself. So this attack is the best against the product and against every mutant: it
+detects a gradient, a mixture or a prediction with sums without noise in later leaves.
 
 *The paper's form.* There are two features and two nodes; the first record of a node is x or -x. The attacker sees
 what the node sends, and chooses its later records between its two possible parameters, so that the next gradient
@@ -60,7 +60,7 @@ from hushstream.systems.pdol.configuration import (
 )
 from hushstream.systems.pdol.guarantee import epoch_guarantee
 
-ABREAST = 25
+PARALLEL_RUNS = 25
 PROBES = 8
 """The number of probes of each feature in each leaf."""
 
@@ -82,7 +82,7 @@ The noise of one round gives at most 1. The value 1.5 refutes the paper's claim 
 million sets of 1,200 runs fails to prove more than 1.
 """
 
-RUNS_ABREAST = 100
+GOSSIP_RUNS = 100
 
 FEATURES = 2
 """Features in the paper's form: two, so that a record of norm 1 crosses the margin wherever the parameters are."""
@@ -120,15 +120,15 @@ class Lanes:
         leaves: how many leaves are fed, with releases that the attacker sees.
     """
 
-    features: int = ABREAST
+    features: int = PARALLEL_RUNS
     probes: int = PROBES
     leaves: int = SEEN
 
 
 def audited_config(counter: CounterName) -> PdolConfig:
-    """One domain of `ABREAST` features whose weights follow the noised sums without a threshold."""
-    sharing = SharingConfig(counter, EPSILON, DELTA, ABREAST * PROBES, HORIZON)
-    return PdolConfig("audit", 1, RecordConfig(ABREAST), sharing, ModelConfig(threshold=0.0))
+    """One domain of `PARALLEL_RUNS` features whose weights follow the noised sums without a threshold."""
+    sharing = SharingConfig(counter, EPSILON, DELTA, PARALLEL_RUNS * PROBES, HORIZON)
+    return PdolConfig("audit", 1, RecordConfig(PARALLEL_RUNS), sharing, ModelConfig(threshold=0.0))
 
 
 def audit_domain(counter: CounterName, domain: Domain = Domain()) -> Run:
@@ -261,8 +261,8 @@ def audit_gossip(
 
 
 def gossip_attack(config: PdolConfig, node: type[GossipNode], sure: float) -> Attack:
-    """The likelihood ratio of `RUNS_ABREAST` first nodes with `FEATURES` features; see the module's docstring."""
-    return side_by_side(_GossipAttack(config, node, sure).scores, RUNS_ABREAST)
+    """The likelihood ratio of `GOSSIP_RUNS` first nodes with `FEATURES` features; see the module's docstring."""
+    return side_by_side(_GossipAttack(config, node, sure).scores, GOSSIP_RUNS)
 
 
 def gossip_family(gradient_at: str) -> Family | None:
@@ -286,7 +286,7 @@ class _GossipAttack:
 
     def scores(self, present: bool) -> NDArray[np.float64]:
         """Logarithms of the likelihood ratios minus the attacker's threshold."""
-        runs = [_GossipRun(self._make(), self._make(), present) for _ in range(RUNS_ABREAST)]
+        runs = [_GossipRun(self._make(), self._make(), present) for _ in range(GOSSIP_RUNS)]
         for number in range(1, self._gossip.rounds + 1):
             law = noise_law(self._gossip, number, FEATURES)
             addresses = [gossip_address(self._config, self._digest, run.nonce, 0, 0, number) for run in runs]
@@ -345,7 +345,7 @@ def audits() -> tuple[Audit, ...]:
     about = "a record against null, releases, models and predictions seen"
     blt, digits = (audited_config(kind) for kind in ("blt", "negative-digit"))
     claim = Cost(epsilon_micro(1.0))
-    first = "the first record of a node one way or the other, all that it sends seen"
+    first = "the first record of a node against its negative, all messages of the node seen"
     return (
         Audit("pdol-blt", "release", about, 1_000, audit_domain("blt"), subjects=(blt.sharing,)),
         Audit(
@@ -368,5 +368,5 @@ def audits() -> tuple[Audit, ...]:
 
 def rows() -> tuple[Recipe, ...]:
     """Every audit of PDOL."""
-    gossip = replace(gossip_config("own"), records=RecordConfig(ABREAST))
+    gossip = replace(gossip_config("own"), records=RecordConfig(PARALLEL_RUNS))
     return (*map(made, audits()), *fork_rows(audited_config("blt"), audited_config("negative-digit"), gossip))

@@ -17,7 +17,7 @@ from hushstream.replay.experiments.findings import Description, Findings
 from hushstream.replay.experiments.rows import Row, privacy_columns
 from hushstream.replay.progress import Progress
 from hushstream.replay.studies.pdol.experiments.gossip_play import as_printed, play_gossip, without_noise
-from hushstream.replay.studies.pdol.runs import NODES, PAPER, columns, gossip_config, mean_of, rising, told
+from hushstream.replay.studies.pdol.runs import NODES, PAPER, columns, gossip_config, mean_of, rising, step_counter
 from hushstream.replay.studies.pdol.worlds.records import RecordStream
 from hushstream.replay.studies.pdol.worlds.streams import sparse_synthetic, tmc_binary
 from hushstream.systems.pdol.configuration import GRAPHS
@@ -57,7 +57,7 @@ def topology(quick: bool, progress: Progress | None, data: Path | None) -> Findi
     """Play Figure 3, at an epsilon that allows some learning."""
     rows = _play(TOPOLOGY, [Run(1000.0, options={"graph": graph}) for graph in GRAPHS], quick, progress, data)
     found = [row["accuracy"] for row in rows]
-    spread = at_most("accuracy of the best graph less that of the worst", [max(found) - min(found)], "accuracy", 0.015)
+    spread = at_most("accuracy, best graph minus worst", [max(found) - min(found)], "accuracy", 0.015)
     return _findings(TOPOLOGY, rows, quick, [spread])
 
 
@@ -67,7 +67,7 @@ def sparsity(quick: bool, progress: Progress | None, data: Path | None) -> Findi
     rows = _play(SPARSITY, runs, quick, progress, data)
     noised = [row["accuracy_last"] for row in rows if row["epsilon_asked"] == 100.0]
     inside = max(noised[1:-1]) - max(noised[0], noised[-1])
-    best = BenchRow("best sparsity inside over the ends, epsilon 100", inside, "accuracy", "above 0", inside > 0)
+    best = BenchRow("best inner sparsity minus better end, epsilon 100", inside, "accuracy", "above 0", inside > 0)
     return _findings(SPARSITY, rows, quick, [best])
 
 
@@ -81,7 +81,7 @@ def nodes(quick: bool, progress: Progress | None, data: Path | None) -> Findings
 
 def _play(name: str, runs: Sequence[Run], quick: bool, progress: Progress | None, data: Path | None) -> list[Row]:
     seeds = range(1) if quick else range(3)
-    step = told(progress, len(runs) * len(seeds))
+    step = step_counter(progress, len(runs) * len(seeds))
     rows = []
     for run in runs:
         played, config = [], None
@@ -126,8 +126,8 @@ def _findings(name: str, rows: list[Row], quick: bool, targets: list[BenchRow]) 
         tuple(dict.fromkeys(row["world"] for row in rows)),
         tuple(range(1) if quick else range(3)),
         (
-            "Gradients at a node's own parameters, as printed. epsilon_asked is what the paper claims for a record;"
-            " epsilon is what holds.",
+            "Gradients at a node's own parameters, as printed. epsilon_asked is the paper's claim for a "
+            "record; epsilon is the true value.",
         ),
     )
     return Findings(description, rows, [] if quick else targets)

@@ -135,4 +135,4 @@ def _from_to(values: Sequence[float]) -> str:
 def _epsilons(axes: Axes, rows: Sequence[Row]) -> None:
     axes.set_xscale("log")
     ticks(axes, sorted({float(row["epsilon_asked"]) for row in rows if row["epsilon_asked"] != "none"}))
-    axes.set_xlabel("Epsilon of one record, as asked")
+    axes.set_xlabel("Epsilon of one record, as configured")

@@ -25,7 +25,7 @@ from hushstream.replay.studies.pdol.runs import (
     mean_of,
     rising,
     sharing_config,
-    told,
+    step_counter,
     within,
 )
 from hushstream.replay.studies.pdol.worlds.records import RecordStream, Sizes
@@ -85,7 +85,7 @@ def sharing(quick: bool, progress: Progress | None, data: Path | None) -> Findin
     """Play the grid of worlds, epsilons, nodes and faults."""
     seeds = range(1) if quick else range(3)
     settings = _settings(quick)
-    step = told(progress, sum(len(one.epsilons) for one in settings) * len(seeds))
+    step = step_counter(progress, sum(len(one.epsilons) for one in settings) * len(seeds))
     rows = [row for one in settings for row in _rows(one, seeds, data, quick, step)]
     description = Description(
         SHARING,
@@ -215,7 +215,7 @@ def forms(quick: bool, progress: Progress | None, data: Path | None) -> Findings
     streams = [_forms_stream(quick, seed, data) for seed in seeds]
     epsilons = (8.0,) if quick else (1.0, 8.0)
     total = len(epsilons) * (2 * len(STEPS) + 5) * len(seeds)
-    step = told(progress, total)
+    step = step_counter(progress, total)
     rows = []
     for epsilon in epsilons:
         for (name, law), size in product((("per step, Laplace", as_printed), ("per step, Gaussian", _gaussian)), STEPS):
@@ -240,9 +240,9 @@ def forms(quick: bool, progress: Progress | None, data: Path | None) -> Findings
         (streams[0].name,),
         tuple(seeds),
         (
-            f"{streams[0].node_count} nodes, delta {DELTA:g}. Per step: each node sends its parameters with noise after"
-            " each record over a random graph of 4 neighbours, gradients at what was sent; Gaussian noise is for record"
-            " against null.",
+            f"{streams[0].node_count} nodes, delta {DELTA:g}. Per step: each node sends its parameters with "
+            "noise after each record over a random graph of 4 neighbours, with gradients at sent parameters; "
+            "Gaussian noise is for record against null.",
         ),
     )
     return Findings(description, rows, [] if quick else _forms_targets(rows))
