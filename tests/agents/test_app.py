@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -117,6 +119,24 @@ def test_security_reaches_every_client(tmp_path: Path) -> None:
     assert producer["sasl_plain_password"] == "canary"
     assert producer["security_protocol"] == "SASL_PLAINTEXT"
     assert producer["sasl_mechanism"] == "SCRAM-SHA-512"
+
+
+def test_a_worker_starts_without_an_http_client_and_who_wants_one_gets_it(tmp_path: Path) -> None:
+    script = f"""
+import sys
+from pathlib import Path
+from hushstream.agents.kafka.intake import Intake
+from hushstream.agents.settings import WorkerSettings
+from hushstream.agents.worker.worker import make_app
+
+settings = WorkerSettings(bootstrap="127.0.0.1:1", role="learner", group="g", datadir=Path({str(tmp_path)!r}))
+make_app(settings, ("contexts",), Intake())
+assert not [name for name in sys.modules if name.partition(".")[0] in ("aiohttp", "attr")]
+from aiohttp import web
+from aiohttp.client import ClientSession
+assert ClientSession.get and web.Application
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_the_pinned_versions_are_the_ones_that_were_read() -> None:

@@ -90,7 +90,7 @@ def test_items_of_the_model_that_a_deployment_begins_with_are_named_until_they_a
     (last,) = (one for one in cli("items", "list", *place, "--json").json if not one["offered"])
     assert (last["item"], last["version"]) == ("sunhat", 0)
     (folder / "edited.json").write_bytes(model.as_json().replace(b'"slots": 800.0', b'"slots": 8000.0'))
-    expected = "expected a content of digest"
+    expected = "expected content with the digest"
     assert expected in refused("prepare", folder / "shop.yaml", folder / "other", "--start", folder / "edited.json")
 
 

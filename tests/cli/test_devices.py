@@ -56,7 +56,7 @@ def test_the_guarantee_of_devices_is_a_page_of_its_own(
     assert headings == ["One person, in a whole life", "Not protected", "Devices"]
     for part in (
         "What leaves a device: one slot in a life, of 109 bytes",
-        "the gateway an address",
+        "the gateway sees an address",
         "was cleared",
         "restored from an older copy",
         "ended at any moment",

@@ -45,9 +45,17 @@ DERIVED: Mapping[tuple[str, ...], str] = {
     ("engine.learner.arrivals.Arrivals", "_decode"): "a function of the configuration, which has no equality",
     ("engine.learner.models.ModelReader", "foreign", "published_ms"): "shown by gauges, and nothing else",
     ("engine.state.spilled.MemoryUserStore", "_users"): "they are dumped in the order of their keys",
-    ("feedback.join.KeptAnswers", "_blocks", "_count", "_first", "_last", "_places", "_room", "_tags", "next_ms"): (
-        "in which of its blocks an answer lies: of all that it holds the order is kept"
-    ),
+    (
+        "feedback.join.KeptAnswers",
+        "_blocks",
+        "_count",
+        "_first",
+        "_last",
+        "_places",
+        "_slots_left",
+        "_tags",
+        "next_ms",
+    ): "in which of its blocks an answer lies: of all that it holds the order is kept",
     ("learners.highest.Highest", EVERY): "arrays that a computation writes before it reads them",
     ("learners.linucb.LinUCB", EVERY): "arrays that a computation writes before it reads them",
     ("learners.linucb.LinUCBState", "shared"): "whether another user has the same array; it is copied before a change",

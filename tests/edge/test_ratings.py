@@ -44,7 +44,7 @@ from hushstream.replay.runners.direct import DirectDriver
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec
 from hushstream.systems.bgt.artefacts import agreement_of
-from hushstream.systems.bgt.desk import RatingDesk
+from hushstream.systems.bgt.device_service import RatingDeviceService
 from hushstream.systems.bgt.edge.agent import Sent
 from hushstream.systems.bgt.edge.agreement import Agreement
 from hushstream.systems.bgt.edge.device import RatingDevice
@@ -80,9 +80,9 @@ class Deployed:
         self.agreement = Agreement.read((folder / "agreement.json").read_bytes())
         self.log = MemoryLog(lambda: NOW_MS)
         self.driver = DirectDriver(self.log, all_machines(self.system, self.keys), bytes(32))
-        self.desk = RatingDesk(self.system.core, agreement_of(self.system.core), 1)
-        self.models = SignedModels(self.desk)
-        self.writer = SlotWriter(self, self.desk)
+        self.service = RatingDeviceService(self.system.core, agreement_of(self.system.core), 1)
+        self.models = SignedModels(self.service)
+        self.writer = SlotWriter(self, self.service)
         self._told = {"statements": 0, "models": 0, "rounds": 0}
         self._on_record: Callable[[str, Any], None] = lambda topic, record: None
 
@@ -113,9 +113,9 @@ class Deployed:
             self._told[topic] = self.log.end(topic, 0)
 
     async def hand_in(self, body: bytes) -> None:
-        fields = read_slot(body, self.desk.body_bytes)
-        assert not self.desk.is_stale(fields, NOW_MS)
-        name, record = self.desk.record(fields)
+        fields = read_slot(body, self.service.body_bytes)
+        assert not self.service.is_stale(fields, NOW_MS)
+        name, record = self.service.record(fields)
         await self.writer.append(0, codec.encode(name, record))
 
     def written(self, topic: str, schema: str) -> list[dict[str, Any]]:
@@ -203,7 +203,7 @@ def test_a_slot_holds_what_the_agent_makes_of_the_ratings_and_none_of_them_where
 def test_the_collector_refuses_a_slot_in_clear_and_one_sealed_for_another_place(deployed: Deployed) -> None:
     _, device = rated(deployed.agreement, 2)
     fields = read_slot(one_slot(device), deployed.agreement.body_bytes)
-    _, record = deployed.desk.record(fields)
+    _, record = deployed.service.record(fields)
     clear = {
         "slot_id": bytes(16),
         "config_digest": deployed.system.digest,
@@ -279,9 +279,9 @@ def test_the_collector_opens_no_round_but_the_one_that_the_aggregator_has_signed
 def test_a_gateway_passes_over_a_statement_under_another_number(deployed: Deployed) -> None:
     devices = rated(deployed.agreement, 4)
     asyncio.run(play_rounds(deployed, devices, 1))
-    first, body, asked = stated(deployed), deployed.models.body, deployed.desk.asked
+    first, body, asked = stated(deployed), deployed.models.body, deployed.service.asked
     deployed.models.read(InputRecord(9, 0, codec.encode(STATEMENT_RECORD, {**first, "version": 3})))
-    assert (deployed.models.body, deployed.desk.asked) == (body, asked)
+    assert (deployed.models.body, deployed.service.asked) == (body, asked)
     asyncio.run(play_round(deployed, devices, 1))
     assert Statement.read(read_model(deployed.models.body or b"").statement).version == 2
 
@@ -361,8 +361,8 @@ def test_a_slot_of_a_round_that_is_over_is_dropped_and_the_next_one_answered(dep
     late.take(deployed.models.body, NOW_MS)
     fields = read_slot(one_slot(late), deployed.agreement.body_bytes)
     assert int.from_bytes(fields["period"], "little") == 1
-    assert deployed.desk.is_stale(fields | {"period": bytes(8)}, NOW_MS)
-    assert not deployed.desk.is_stale(fields, NOW_MS)
+    assert deployed.service.is_stale(fields | {"period": bytes(8)}, NOW_MS)
+    assert not deployed.service.is_stale(fields, NOW_MS)
 
 
 def test_the_slot_that_a_new_model_asks_for_has_its_delay_from_then_on_and_leaves_by_a_later_call(

@@ -57,7 +57,7 @@ def test_the_newest_release_of_every_counter_is_added_up(rigs: Any) -> None:
     assert (report.epsilon_micro, report.delta_units) == (price.epsilon_micro, price.delta_units)
     text = report.as_text()
     assert text.startswith("REPRODUCIBLE, NOT PRIVATE\nModel: ")
-    assert "the 95 % hold however alike the decisions of one user are" in text
+    assert "The 95 % hold however alike the decisions of one user are" in text
     assert report.as_json()["uplift"]["ci95"] == report.lift.uplift[1]
     assert report.exit_code == 0
 
@@ -69,7 +69,7 @@ def test_before_any_wait_is_over_there_is_no_figure(rigs: Any) -> None:
     assert report.lift.uplift is None
     assert report.exit_code == 1
     assert (
-        "Model: too little was shown to tell from the noise: about 0 decisions counted, some 1 needed"
+        "Model: too little was shown to distinguish it from the noise: about 0 decisions counted, some 1 needed"
         in report.as_text()
     )
 

@@ -185,7 +185,7 @@ def test_every_topic_has_its_retention_and_every_private_one_its_readers(system)
 def test_what_an_erasure_leaves_is_said_of_the_system_at_hand(system):
     erasure = facts_of(statement_of(system))["erasure of a user"]
     assert ("no release names the user again" in erasure) is (system.kind == "colin")
-    assert ("under a keyed hash" in erasure) is (system.kind == "p2b" and system.config.kind == "hosted")
+    assert ("under a keyed digest" in erasure) is (system.kind == "p2b" and system.config.kind == "hosted")
     assert ("on the device" in erasure) is (system.kind == "p2b" and system.config.kind == "edge")
 
 

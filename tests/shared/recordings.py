@@ -51,7 +51,7 @@ from hushstream.replay.studies.pdol.worlds.streams import sparse_synthetic
 from hushstream.schemas import codec
 from hushstream.schemas.topics import common_name
 from hushstream.systems.bgt import artefacts as ratings
-from hushstream.systems.bgt.desk import RatingDesk
+from hushstream.systems.bgt.device_service import RatingDeviceService
 from hushstream.systems.bgt.edge.agent import RatingAgent
 from hushstream.systems.bgt.edge.agreement import Agreement as RatingAgreement
 from hushstream.systems.bgt.slots import packed_slots
@@ -560,22 +560,22 @@ def _bgt_devices(name: str) -> Variant:
         yield loop
         loop.junk("updates", "releases")
         source, agreement = random.Random(1), RatingAgreement.read(ratings.agreement_of(loop.system.core))
-        desk = RatingDesk(loop.system.core, ratings.agreement_of(loop.system.core), 1)
+        service = RatingDeviceService(loop.system.core, ratings.agreement_of(loop.system.core), 1)
         for number in range(3):
-            assert desk.asked is not None
+            assert service.asked is not None
             for person in range(8):
                 agent = RatingAgent(
                     agreement.config, Key(bytes([person]) * 32), lambda _: None, number, None, agreement.configuration
                 )
                 agent.rate(source.sample(range(12), 5), [source.choice([0.0, 0.5, 1.0]) for _ in range(5)])
-                sent = agent.answer(desk.asked, agreement.configuration)
+                sent = agent.answer(service.asked, agreement.configuration)
                 place = place_of(sent.slot_id, number, agreement.configuration)
                 info = b"hushstream slot 1" + b"".join(place)
                 content, recipient = packed_slots(sent.slot)[0], agreement.sealing.at(number)
                 slot = {"slot_id": sent.slot_id, "config_digest": agreement.configuration, "round": number}
                 slot["sealed"] = hpke.sealed(content, recipient, info, source.randbytes(32))
                 if number and not person:
-                    opening = desk.opening or b""
+                    opening = service.opening or b""
                     loop.put("updates", STATEMENT_RECORD, **{**codec.decode(opening)[1], "signature": bytes(64)})
                     loop.log.append("updates", 0, opening)
                 loop.put("updates", "SealedRatingSlot", **slot)
@@ -586,7 +586,7 @@ def _bgt_devices(name: str) -> Variant:
                 end = {"phase": number, "origin": 0, "config_digest": agreement.configuration, "after_click": -1}
                 loop.put("updates", "Seal", **end)
                 for stated in loop.log.slice("statements", 0, 0).records:
-                    SignedModels(desk).read(stated)
+                    SignedModels(service).read(stated)
 
     return Variant("bgt", name, record)
 

@@ -107,12 +107,12 @@ def came(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     values, sent = request.param
     folder: Path = tmp_path_factory.mktemp("devices") / "deployment"
     system = prepare(folder, parse_config(values), keys=KEYS)
-    assert system.desk is not None
-    desk, opener, found = system.desk(1), ContentOpener(KEYS.key("sealing")), []
+    assert system.device_service is not None
+    service, opener, found = system.device_service(1), ContentOpener(KEYS.key("sealing")), []
     for body in islice(sent(folder, random.Random(20)), BATCHES * EACH):
-        fields = dict(read_slot(body, desk.body_bytes))
+        fields = dict(read_slot(body, service.body_bytes))
         content = opener.open(fields["sealed"], SlotPlace(*(fields[name] for name in SlotPlace._fields)))
-        name, record = desk.record(fields)
+        name, record = service.record(fields)
         clear = codec.encode(name, {**record, "sealed": content})
         found.append(Came(content, fields["report_id"], codec.encode(name, record), clear))
     return found

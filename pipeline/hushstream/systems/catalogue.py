@@ -28,7 +28,7 @@ def builtin() -> tuple[Kind, ...]:
     return tuple(_builtin(name) for name in _BUILTIN)
 
 
-def in_turn() -> Iterator[Kind]:
+def each_kind() -> Iterator[Kind]:
     """Every system, the built-in ones first; each is imported when its turn comes.
 
     Raises:
@@ -46,7 +46,7 @@ def kinds() -> Mapping[str, Kind]:
     Raises:
         DeclarationError: two packages claim one name, or an entry point names something else.
     """
-    return {kind.name: kind for kind in in_turn()}
+    return {kind.name: kind for kind in each_kind()}
 
 
 def kind_of(name: object) -> Kind:

@@ -26,9 +26,9 @@ AUDITOR = "auditor"
 
 def _kinds() -> Iterator[Kind]:
     """Yield every system, importing each only when needed: a role's name mostly needs one, and help none."""
-    from hushstream.systems.catalogue import in_turn
+    from hushstream.systems.catalogue import each_kind
 
-    return in_turn()
+    return each_kind()
 
 
 def role_names() -> Iterator[str]:

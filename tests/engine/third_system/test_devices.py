@@ -1,4 +1,4 @@
-"""A gateway for devices serves a system of another package by what that declares: its desk."""
+"""A gateway for devices serves a system of another package by what that declares: its `device_service`."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import pytest
 
 from hushstream.agents.worker.deployment import KeySource, parse_config, prepare
 from hushstream.engine.declare.declaration import System
-from hushstream.engine.declare.desk import Served
+from hushstream.engine.declare.device_service import Served
 from hushstream.engine.declare.role import DeclarationError
 from hushstream.engine.devices.errors import BadModel
 from hushstream.engine.devices.travelling import body_bytes, body_of, period_of, place_of
 from hushstream.engine.records import InputRecord
-from hushstream.gateway.devices.gateway import DeviceGateway, desk_of
+from hushstream.gateway.devices.gateway import DeviceGateway, device_service_of
 from hushstream.gateway.settings import DevicesSettings, GatewaySettings
 from hushstream.schemas import codec
 
 SIZE = body_bytes(1)
 
 
-class BallotDesk:
+class BallotDeviceService:
     """Of a poll: each slot is a vote of whom nobody knows, in clear, in the open round of votes."""
 
     topic, partitions, opening = "votes", 1, None
@@ -65,8 +65,8 @@ def test_a_gateway_takes_slots_of_a_system_that_it_never_heard_of(kind, play, va
     config = parse_config({**values, "homes": 1})
     system = prepare(tmp_path / "drinks", config, {"options": ("options", "tea\ncoffee\nwater")})
     with pytest.raises(DeclarationError, match="expected one whose learners are devices"):
-        desk_of(system, 1)
-    served = replace(system, desk=lambda generation: BallotDesk(system, generation))
+        device_service_of(system, 1)
+    served = replace(system, device_service=lambda generation: BallotDeviceService(system, generation))
     played = play(served, KeySource(seed=4))
     settings = GatewaySettings(port=0, devices=DevicesSettings(relay_seconds=0.01))
 

@@ -11,6 +11,7 @@ from aiokafka.protocol.api import RequestStruct, Response
 from aiokafka.protocol.types import Array, Boolean, Bytes, Int16, Int32, Schema, String
 
 from hushstream.agents.errors import DENIED, AccessDenied
+from hushstream.agents.kafka.administration import administering
 from hushstream.agents.security import Cluster
 
 READ, WRITE, DESCRIBE_CONFIGS = 3, 4, 10
@@ -37,18 +38,15 @@ async def check_rights(cluster: Cluster, needed: Mapping[str, Collection[int]], 
         AccessDenied: names topic or group, the operation, and how to allow it.
         KafkaError, OSError, TimeoutError: no broker answers.
     """
-    admin = AIOKafkaAdminClient(**cluster.client_options())
-    await admin.start()
     try:
-        allowed = await _topic_rights(admin, needed)
-        for name, wanted in sorted(needed.items()):
-            _require(f"topic {name}", wanted, allowed[name])
-        if group is not None:
-            _require(f"group {group}", (READ,), await _group_rights(admin, group))
+        async with administering(cluster) as admin:
+            allowed = await _topic_rights(admin, needed)
+            for name, wanted in sorted(needed.items()):
+                _require(f"topic {name}", wanted, allowed[name])
+            if group is not None:
+                _require(f"group {group}", (READ,), await _group_rights(admin, group))
     except IncompatibleBrokerVersion:
         return  # the broker has no access rules or cannot list them: a missing right then fails the operation itself
-    finally:
-        await admin.close()
 
 
 def _require(place: str, wanted: Collection[int], allowed: int) -> None:

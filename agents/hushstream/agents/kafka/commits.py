@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 
 from aiokafka import TopicPartition as BrokerPartition
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
+from hushstream.agents.kafka.administration import administering
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.marks import Mark
 
@@ -61,9 +61,7 @@ async def committed_marks(
         KafkaError: the coordinator did not answer after several attempts.
     """
     wanted = list(sources)
-    admin = AIOKafkaAdminClient(**settings.client_options())
-    await admin.start()
-    try:
+    async with administering(settings.cluster) as admin:
         places = [BrokerPartition(settings.physical(topic), partition) for topic, partition in wanted]
         for attempt in range(_ATTEMPTS):
             try:
@@ -78,5 +76,3 @@ async def committed_marks(
             for source, place in zip(wanted, places, strict=True)
             if place in found and found[place].offset >= 0
         }
-    finally:
-        await admin.close()

@@ -9,10 +9,10 @@ from typing import Any, Self
 
 from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as BrokerPartition
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import OffsetOutOfRangeError
 
 from hushstream.agents.errors import InputsDeleted, TopicsReplaced
+from hushstream.agents.kafka.administration import administering
 from hushstream.agents.kafka.compressed_batches import batches_stay_compressed
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.records import InputRecord, TopicPartition
@@ -182,11 +182,7 @@ def as_records(fetched: Iterable[object]) -> list[InputRecord]:
 
 async def partition_counts(settings: WorkerSettings, topics: Collection[str]) -> dict[str, int]:
     """The number of partitions of each logical topic; 0 if the topic does not exist."""
-    admin = AIOKafkaAdminClient(**settings.client_options())
-    await admin.start()
-    try:
+    async with administering(settings.cluster) as admin:
         names = {settings.physical(topic): topic for topic in topics}
         described = await admin.describe_topics(list(names))
         return {names[found["topic"]]: len(found["partitions"]) for found in described}
-    finally:
-        await admin.close()

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any
 
-from faust.exceptions import ProducerSendError
-from faust.types import TP
-
 from hushstream.agents.errors import JournalLost
+from hushstream.agents.kafka.faust_types import TP, ProducerSendError
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.records import Output, TopicPartition

@@ -12,6 +12,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import for_code
 
 from hushstream.agents.errors import DENIED, AccessDenied, TopicSettingsWrong
+from hushstream.agents.kafka.administration import administering
 from hushstream.agents.settings import WorkerSettings
 from hushstream.schemas.topics import (
     COMPRESSION,
@@ -86,14 +87,10 @@ async def check_declared(settings: WorkerSettings, topics: Mapping[str, Topic]) 
         AccessDenied: the access rules forbid reading the settings.
     """
     names = {settings.physical(topic): topic for topic in topics}
-    admin = AIOKafkaAdminClient(**settings.client_options())
-    await admin.start()
-    try:
+    async with administering(settings.cluster) as admin:
         found = await topic_settings(admin, sorted(names))
         lasting = [] if settings.cluster.on_loopback else [name for name in names if topics[names[name]].lasting]
         described = await admin.describe_topics(lasting) if lasting else []
-    finally:
-        await admin.close()
     for warning in loss_warnings([Kept.of(one["topic"], fewest_copies(one), found[one["topic"]]) for one in described]):
         logger.warning("%s", warning)
     same = _SAME if settings.cluster.on_loopback else (*_SAME, _LOG_TIME)

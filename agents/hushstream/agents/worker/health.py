@@ -14,8 +14,7 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any
 
-from faust.types import TP
-
+from hushstream.agents.kafka.faust_types import TP
 from hushstream.agents.kafka.intake import Intake
 from hushstream.agents.observe.metrics import Metrics
 from hushstream.agents.observe.rate_limited_log import RateLimitedLog

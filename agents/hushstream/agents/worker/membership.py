@@ -24,11 +24,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError, UnknownMemberIdError, for_code
 from aiokafka.protocol.group import LeaveGroupRequest
 
 from hushstream.agents.datadir import owner_only
+from hushstream.agents.kafka.administration import administering
 from hushstream.agents.security import Cluster
 
 logger = logging.getLogger(__name__)
@@ -179,13 +179,9 @@ async def remove_member(cluster: Cluster, group: str, member_id: str) -> None:
     Raises:
         KafkaError, OSError, TimeoutError: no broker answers, or it refuses.
     """
-    admin = AIOKafkaAdminClient(**cluster.client_options())
-    await admin.start()
-    try:
+    async with administering(cluster) as admin:
         coordinator = await admin.find_coordinator(group)
         answer = await admin._send_request_to_node(coordinator, LeaveGroupRequest(group, member_id))
-    finally:
-        await admin.close()
     if answer.error_code and answer.error_code != UnknownMemberIdError.errno:
         error: KafkaError = for_code(answer.error_code)(group)
         raise error

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import logging
 
-from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import InvalidSessionTimeoutError, KafkaError, for_code
 from aiokafka.protocol.group import JoinGroupRequest
 
 from hushstream.agents.errors import DENIED, SessionRefused
+from hushstream.agents.kafka.administration import administering
 from hushstream.agents.settings import WorkerSettings
 
 logger = logging.getLogger(__name__)
@@ -48,15 +48,11 @@ async def with_session(settings: WorkerSettings) -> WorkerSettings:
 
 
 async def _accepts(settings: WorkerSettings, seconds: float) -> bool:
-    admin = AIOKafkaAdminClient(**settings.client_options())
-    await admin.start()
-    try:
+    async with administering(settings.cluster) as admin:
         coordinator = await admin.find_coordinator(settings.group)
         milliseconds = round(seconds * 1000)
         request = JoinGroupRequest(settings.group, milliseconds, milliseconds, _NOBODY, None, "consumer", _PROTOCOLS)
         answer = await admin._send_request_to_node(coordinator, request)
-    finally:
-        await admin.close()
     error: type[KafkaError] = for_code(answer.error_code)
     if error in DENIED or error.retriable:
         raise error(settings.group)

@@ -11,7 +11,7 @@ from typing import Protocol
 from hushstream.agents.security import Security
 from hushstream.client.published import KafkaSlotLog
 from hushstream.engine.declare.declaration import System
-from hushstream.engine.declare.desk import Desk
+from hushstream.engine.declare.device_service import DeviceService
 from hushstream.engine.declare.role import DeclarationError
 from hushstream.engine.declare.topics import STATEMENTS
 from hushstream.engine.records import InputRecord
@@ -50,14 +50,14 @@ class DeviceGateway(ListeningGateway):
     log: SlotLog
 
     async def _connect(self, metrics: GatewayMetrics) -> DeviceServer:
-        settings, desk = self.settings, desk_of(self.system, self.schema_generation)
+        settings, service = self.settings, device_service_of(self.system, self.schema_generation)
         devices = settings.devices or DevicesSettings()
-        models = SignedModels(desk)
-        slots = SlotWriter(self.log, desk)
-        relay = SlotRelay(slots.append, desk.partitions, devices.relay_seconds, settings.unacknowledged)
+        models = SignedModels(service)
+        slots = SlotWriter(self.log, service)
+        relay = SlotRelay(slots.append, service.partitions, devices.relay_seconds, settings.unacknowledged)
         server = DeviceServer(
             settings,
-            desk,
+            service,
             relay,
             models,
             json.dumps(calls.document()).encode(),
@@ -72,11 +72,11 @@ class DeviceGateway(ListeningGateway):
 
 
 class SlotWriter:
-    """Appends slots, each after the record that must precede it (`Desk.opening`)."""
+    """Appends slots, each after the record that must precede it (`DeviceService.opening`)."""
 
-    def __init__(self, log: SlotLog, desk: Desk) -> None:
+    def __init__(self, log: SlotLog, service: DeviceService) -> None:
         """Begin with nothing written."""
-        self._log, self._desk = log, desk
+        self._log, self._service = log, service
         self._opening = asyncio.Lock()
         self._opened: bytes | None = None
 
@@ -87,25 +87,25 @@ class SlotWriter:
             HushstreamError: the log refused the slot, or the record that must precede it.
         """
         async with self._opening:
-            opening = self._desk.opening
+            opening = self._service.opening
             if opening is not None and opening != self._opened:
                 # Any gateway may write it: those that do write equal records.
-                await self._log.append(self._desk.topic, partition, opening)
+                await self._log.append(self._service.topic, partition, opening)
                 self._opened = opening
-        return await self._log.append(self._desk.topic, partition, value)
+        return await self._log.append(self._service.topic, partition, value)
 
 
-def desk_of(system: System, schema_generation: int) -> Desk:
+def device_service_of(system: System, schema_generation: int) -> DeviceService:
     """What the gateway for devices knows of a deployment.
 
     Raises:
         DeclarationError: the deployment has no devices.
     """
-    if system.desk is None:
+    if system.device_service is None:
         raise DeclarationError(
             f"deployment {system.config.deployment}: expected one whose learners are devices (kind edge), got another"
         )
-    return system.desk(schema_generation)
+    return system.device_service(schema_generation)
 
 
 def device_log(bootstrap: str, prefix: str, security: Security, system: System) -> SlotLog:
@@ -115,5 +115,5 @@ def device_log(bootstrap: str, prefix: str, security: Security, system: System) 
         DeclarationError: the deployment has no devices.
         HushstreamError: the connection would not be encrypted, and the cluster is not on this machine.
     """
-    slots = desk_of(system, FIRST_GENERATION).topic
+    slots = device_service_of(system, FIRST_GENERATION).topic
     return KafkaSlotLog(bootstrap, prefix, security, slots=slots, published=(STATEMENTS,), newest=True)

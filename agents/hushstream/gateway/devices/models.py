@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hushstream.engine.declare.desk import Desk
+from hushstream.engine.declare.device_service import DeviceService
 from hushstream.engine.devices.envelope import STATEMENT_RECORD
 from hushstream.engine.devices.errors import BadModel
 from hushstream.engine.records import InputRecord
@@ -15,9 +15,9 @@ _SCHEMAS = frozenset({STATEMENT_RECORD})
 class SignedModels:
     """Follows published models; it ignores models that are not signed, or older than the newest known one."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, service: DeviceService) -> None:
         """Begin without a model."""
-        self._desk = desk
+        self._service = service
         self._version = 0
         self.body: bytes | None = None
         """The body of `GET /v1/model`; None before the first version."""
@@ -26,12 +26,12 @@ class SignedModels:
 
     def read(self, record: InputRecord) -> None:
         """Read a record of the topic of statements. Its signature is checked, because anybody may write there."""
-        desk = self._desk
+        service = self._service
         try:
             _, fields = codec.decode(record.value, _SCHEMAS)
-            if fields["config_digest"] != desk.digest or fields["version"] <= self._version:
+            if fields["config_digest"] != service.digest or fields["version"] <= self._version:
                 return
-            served = desk.follow(fields)
+            served = service.follow(fields)
         except (CodecError, BadModel):
             return
         self._version, self.body, self.tag = fields["version"], served.as_bytes(), served.tag

@@ -12,7 +12,7 @@ from http import HTTPStatus
 
 from aiohttp import web
 
-from hushstream.engine.declare.desk import Desk
+from hushstream.engine.declare.device_service import DeviceService
 from hushstream.engine.devices.errors import BadBody
 from hushstream.engine.devices.travelling import read_slot
 from hushstream.gateway.devices.attestation import HEADER, Attestation
@@ -40,7 +40,7 @@ class DeviceServer(HttpServer[DeviceCall]):
     def __init__(
         self,
         settings: GatewaySettings,
-        desk: Desk,
+        service: DeviceService,
         relay: SlotRelay,
         models: SignedModels,
         description: bytes,
@@ -53,7 +53,7 @@ class DeviceServer(HttpServer[DeviceCall]):
 
         Args:
             settings: the gateway's limits, including those for devices.
-            desk: what the gateway knows of the deployment.
+            service: what the gateway knows of the deployment.
             relay: takes the slots.
             models: gives the newest model.
             description: the OpenAPI document.
@@ -62,16 +62,16 @@ class DeviceServer(HttpServer[DeviceCall]):
             attestation: the deployment's own check, if it has one.
             clock: seconds since 1970; a slot's period is checked against it.
         """
-        super().__init__(settings, relay, description, metrics, desk.body_bytes, _CROSS_ORIGIN)
+        super().__init__(settings, relay, description, metrics, service.body_bytes, _CROSS_ORIGIN)
         self._devices = settings.devices or DevicesSettings()
-        self._desk, self._relay, self._models = desk, relay, models
+        self._service, self._relay, self._models = service, relay, models
         self._generation, self._attestation, self._clock = schema_generation, attestation, clock
         self._slots = Rate(self._devices.slots_per_hour / _HOUR, self._devices.slots_burst)
         self._asked = Rate(self._devices.looks_per_minute / _MINUTE, max(1, round(self._devices.looks_per_minute)))
         self._open["/metrics"] = self._show_metrics
         self._looks: Mapping[str, Look] = {
             MODEL.path: self._model,
-            AGREEMENT.path: partial(fixed, desk.agreement, JSON),
+            AGREEMENT.path: partial(fixed, service.agreement, JSON),
         }
 
     def _call_of(self, request: web.BaseRequest) -> DeviceCall | None:
@@ -112,16 +112,16 @@ class DeviceServer(HttpServer[DeviceCall]):
             fields = read_slot(body, self._body_bytes)
         except BadBody:
             raise Problem("bad-slot") from None
-        if fields["config_digest"] != self._desk.digest:
+        if fields["config_digest"] != self._service.digest:
             raise Problem("other-configuration")
-        if self._desk.is_stale(fields, int(self._clock() * 1000)):
+        if self._service.is_stale(fields, int(self._clock() * 1000)):
             raise Problem("stale-period")
         if self._attestation is not None:
             digest = hashlib.sha256(body).digest()
             if not await self._attestation.admits(request.headers.get(HEADER), digest):
                 raise Problem("not-attested")
         read = asyncio.get_running_loop().time()
-        name, record = self._desk.record(fields)
+        name, record = self._service.record(fields)
         await self._relay.send(fields["report_id"], codec.encode(name, record, self._generation))
         ended = asyncio.get_running_loop().time()
         self._metrics.took(SLOTS.name, False, read - begun, ended - read)

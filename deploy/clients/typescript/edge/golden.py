@@ -358,7 +358,7 @@ def _life(
             },
         },
         "calls": calls,
-        "scores": [_floats(policy.scores(agent.knows(), row)) for row in rows[:6]],
+        "scores": [_floats(policy.scores(agent.current_state(), row)) for row in rows[:6]],
         "allowance": list(agent.allowance()),
         "resolved": [[item["slot"], item["index"]] for item in dumped["resolved"]],
         "candidates": sorted([item["slot"], item["count"]] for item in dumped["candidates"]),

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from hushstream.engine.catalogue import Catalogue
 from hushstream.engine.declare.artefacts import Artefacts, Given, PreparedFrom, PublishedKey
-from hushstream.engine.declare.desk import Desk
+from hushstream.engine.declare.device_service import DeviceService
 from hushstream.engine.declare.plan import Audience, Plan, ReleasedAt
 from hushstream.engine.declare.result import Result
 from hushstream.engine.declare.role import DeclarationError, Role
@@ -134,7 +134,7 @@ class System:
         outside: of a role without workers, the topics and rights that somebody else needs under its name.
         devices: topics and rights that are needed to hand in slots from users' devices. Nobody has these rights unless
             an operator names them for it.
-        desk: makes the `Desk` that a gateway for users' devices needs, for the schema generation in which it writes
+        device_service: makes what a gateway for users' devices needs, for the schema generation in which it writes
             records; None if no gateway serves devices.
     """
 
@@ -153,7 +153,7 @@ class System:
     parties: tuple[str, ...] = ()
     outside: Mapping[str, Mapping[str, Literal["Read", "Write"]]] = field(default_factory=dict)
     devices: Mapping[str, Literal["Read", "Write"]] = field(default_factory=dict)
-    desk: Callable[[int], Desk] | None = None
+    device_service: Callable[[int], DeviceService] | None = None
 
     def __post_init__(self) -> None:
         """Add the topics of states, and refuse a declaration that contradicts itself."""

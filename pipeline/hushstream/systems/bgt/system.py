@@ -18,8 +18,8 @@ from hushstream.systems.bgt import artefacts as files
 from hushstream.systems.bgt import plan
 from hushstream.systems.bgt.configuration import KEYS, BgtConfig
 from hushstream.systems.bgt.deployment import BgtSystem, require_publishable
-from hushstream.systems.bgt.desk import RatingDesk
 from hushstream.systems.bgt.device_facts import device_facts
+from hushstream.systems.bgt.device_service import RatingDeviceService
 from hushstream.systems.bgt.edge.rater import RaterMachine
 from hushstream.systems.bgt.price.advice import sizes
 from hushstream.systems.bgt.price.budget import priced
@@ -107,7 +107,9 @@ def declare(core: BgtSystem) -> System:
         facts={"items": config.items, "features": config.features, "bytes of a slot": slot_bytes(config)},
         requests=None if config.devices else config,
         devices={**_SLOT_CLIENT, STATEMENTS.name: "Read"} if config.devices else _SLOT_CLIENT,
-        desk=(lambda generation: RatingDesk(core, files.agreement_of(core), generation)) if config.devices else None,
+        device_service=(lambda generation: RatingDeviceService(core, files.agreement_of(core), generation))
+        if config.devices
+        else None,
     )
 
 

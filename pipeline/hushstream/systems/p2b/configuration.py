@@ -465,14 +465,14 @@ class P2BConfig:
             2 * self.slot.settle_seconds + self.feedback.attribution_window_seconds,
         )
         each = self.slot.after_interactions
-        expected = "1 where each event is a user of its own (`users.events`), who comes no second time"
+        expected = "1 where each event is a user of its own (`users.events`): such a user comes only once"
         require(each == 1 or not self.users.events, "slot.after_interactions", expected, each)
         renewed, wait = self.slot.renew_every_seconds, self.feedback.attribution_window_seconds
         if renewed is not None:
             # When the next slot begins, no feedback of the slot before may still arrive.
             expected = f"at least the reward's wait (feedback.attribution_window_seconds: {wait:g})"
             require(renewed >= wait, "privacy.renew_every_seconds", expected, renewed)
-            expected = "none where each event is a user of its own (`users.events`), who comes no second time"
+            expected = "none where each event is a user of its own (`users.events`): such a user comes only once"
             require(not self.users.events, "privacy.renew_every_seconds", expected, renewed)
         if after is not None:
             # The state of a user may be deleted only when nothing in it waits for feedback or to be sent.
@@ -487,7 +487,7 @@ class P2BConfig:
             return
         expected = "false for kind edge: devices know items by their numbers"
         require(not self.named_items, "items.named", expected, self.named_items)
-        require(not self.users.events, "users.events", "false for kind edge: a device is its user's", self.users.events)
+        require(not self.users.events, "users.events", "false for kind edge: a device has one user", self.users.events)
         if valid is not None:
             valid = seconds("model.valid_seconds", valid, 1)
             expected = f"at most {LONGEST_VALID_SECONDS:.0f}, as long as statements are kept"

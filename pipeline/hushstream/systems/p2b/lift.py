@@ -103,7 +103,7 @@ def lift_tree(lift: LiftConfig, levels: int, answers: int = 0) -> NegativeDigitT
     return best_tree(PureEpsilon(lift.epsilon), lift.releases, SUMS, sensitivity)
 
 
-def _counted(lift: LiftConfig) -> str:
+def _counted_text(lift: LiftConfig) -> str:
     first = lift.decisions_per_user
     return "the first decision of their life is" if first == 1 else f"the first {first} decisions of their life are"
 
@@ -114,7 +114,7 @@ def lift_guarantee(lift: LiftConfig, levels: int, answers: int = 0) -> Guarantee
     promise = lift_tree(lift, levels, answers).guarantee(
         Neighbours(
             relation="null-user: neighbours differ in all that one user was shown and rewarded with, or in none of it",
-            unit=f"one user ({_counted(lift)} counted)",
+            unit=f"one user ({_counted_text(lift)} counted)",
             leaves=min(lift.decisions_per_user, lift.releases),
             step=f"reward levels, {levels} to a whole reward or showing",
         ),

@@ -104,7 +104,7 @@ class ExportedModel(ABC):
             raise HushstreamError(f"model file: expected an exported model, got another ({error!r})") from None
         model.require_golden()
         if stated != model.digest.hex():
-            raise HushstreamError(f"model file: expected a content of digest {stated}, got {model.digest.hex()}")
+            raise HushstreamError(f"model file: expected content with the digest {stated}, got {model.digest.hex()}")
         return model
 
     @classmethod
@@ -151,12 +151,12 @@ class ExportedModel(ABC):
         Raises:
             HushstreamError: the file does not contain it.
         """
-        said = self._said("paid")
+        paid = self._about("paid")
         try:
-            each = [said[question] for question in _QUESTIONS]
+            each = [paid[question] for question in _QUESTIONS]
             which, took_part = (Cost(one["epsilon_micro"], int(one["delta_units"])) for one in each)
         except (TypeError, KeyError, ValueError) as error:
-            raise HushstreamError(f"model file: expected what a person has paid, got another ({error!r})") from None
+            raise HushstreamError(f"model file: expected the price that a person has paid, got {error!r}") from None
         return Prices(which, took_part)
 
     @cached_property
@@ -166,7 +166,7 @@ class ExportedModel(ABC):
         plain = json.dumps({**self._plain(), **arrays}, sort_keys=True)
         return hashlib.blake2b(plain.encode(), digest_size=16, person=b"hush-start").digest()
 
-    def _said(self, name: str) -> Any:
+    def _about(self, name: str) -> Any:
         if name not in self.about:
             raise HushstreamError(f"model file: expected its {name}, got none: export it again with this release")
         return self.about[name]

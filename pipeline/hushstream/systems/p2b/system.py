@@ -37,7 +37,7 @@ from hushstream.privacy.promises.promise import Promises
 from hushstream.privacy.promises.sentence import Prices, price_text
 from hushstream.schemas import codec
 from hushstream.systems.p2b.configuration import KEYS, P2BConfig
-from hushstream.systems.p2b.desk import VisitDesk
+from hushstream.systems.p2b.device_service import VisitDeviceService
 from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.guarantee.promise import life_prices, lifetime_slots_of, priced, window_tree_of
 from hushstream.systems.p2b.guarantee.summed import summed_of
@@ -223,7 +223,7 @@ def declare(core: P2BSystem) -> System:
         requests=core.requests if hosted else None,
         outside={} if hosted or config.devices else _RELAY,
         devices=_DEVICES if config.devices else {},
-        desk=(lambda _: VisitDesk(core)) if config.devices else None,
+        device_service=(lambda _: VisitDeviceService(core)) if config.devices else None,
         models=ModelView(
             ("models", *((MODEL_PARTS.name,) if in_parts else ())),
             lambda values, version, catalogues: read_model(core, values, version, catalogues.get(EVERYBODY)),
@@ -260,7 +260,7 @@ def _words(config: P2BConfig) -> Words:
         return Words(
             trust=f"{_SHUFFLED}hosted: the operator's workers hold contexts and clicks in clear",
             erasure="hushstream forget drops the user's state; the user's records go with their topics' retention; "
-            "what was released stays, noised; that the allowance is spent stays, under a keyed hash",
+            "what was released stays, noised; that the allowance is spent stays, under a keyed digest",
             example=_EXAMPLE,
             result=RECOMMENDATIONS,
         )
@@ -282,8 +282,8 @@ def _erasure(config: P2BConfig) -> Erasure:
             EVENTS_STAY,
         ),
         waits=(
-            f"a slot that they owe, and their name too: sent as null within {config.slot.settle_seconds:g} s of log "
-            f"time",
+            f"a slot that they owe, and their name with it: sent as null within {config.slot.settle_seconds:g} s of "
+            f"log time",
             "their state in the learner's data directory: until its next snapshot; sealed on state-learner: five days",
         ),
         names=names_user,
@@ -332,8 +332,8 @@ def _renewal(config: P2BConfig) -> Sequence[Fact]:
             every,
             f"A user who comes back gets a new slot {every / 3600:,.4g} hours of log time after one fell due, at most "
             f"{slots} in their life (privacy.units_per_person). Which of two things they did costs "
-            f"{price_text(one.which)} with one slot and {price_text(life.which)} over their life{lift}; who stays "
-            f"long enough pays all of it.",
+            f"{price_text(one.which)} with one slot and {price_text(life.which)} over their life{lift}; a user who "
+            f"stays long enough pays all of it.",
         ),
     )
 
@@ -344,8 +344,9 @@ def _notes(config: P2BConfig) -> Sequence[str]:
     if config.mode == "shadow" and config.lift.holdout:
         found = (
             *found,
-            "holdout.share: in the shadow everybody sees the application's own choice, and its decisions count beside "
-            "those that come live; take the hold-out into the deployment that goes live, and shadow.epsilon here",
+            "holdout.share: in the shadow everybody sees the application's own choice, and these decisions would be "
+            "counted with those of the live deployment; set holdout.share in the deployment that goes live, and "
+            "shadow.epsilon here",
         )
     release = config.release
     if release.window_seconds is None or (tree := window_tree_of(config)) is None:
@@ -355,7 +356,7 @@ def _notes(config: P2BConfig) -> Sequence[str]:
         *found,
         f"release.horizon: time closes windows as well, and the counter serves {tree.horizon} of a partition: at one "
         f"each {release.window_seconds:g} s they last {hours:.3g} hours, and then nothing is released any more; state "
-        f"as many as the deployment's life has, or sums: fresh",
+        f"as many as the deployment will need, or release.sums: fresh",
     )
 
 
@@ -378,8 +379,8 @@ def started_facts(promises: Promises, start: ExportedModel | None) -> Sequence[F
             "started_from_slots",
             start.slots,
             f"New users begin with version {about['version']} of the model of deployment {about['deployment']} "
-            f"({start.slots:,.0f} slots).{by_id} Who gave a slot there has paid {_in_words(start.paid)}; who is in "
-            f"both pays {_in_words(both)} together.",
+            f"({start.slots:,.0f} slots).{by_id} Whoever gave a slot there has paid {_in_words(start.paid)}; whoever "
+            f"is in both pays {_in_words(both)} together.",
         ),
     )
 

@@ -114,15 +114,15 @@ def test_bytes_of_another_shape_or_with_damage_are_refused():
 def test_a_version_stays_while_a_user_stands_on_it_and_no_longer():
     models = SharedModels(("cold", "private"), "cold")
     models.adopt("private", 1, "first")
-    assert models.hold("private").version == models.hold("private").version == 1
+    assert models.retain("private").version == models.retain("private").version == 1
     models.adopt("private", 2, "second")
-    models.let_go("private", 1)
-    assert models.held("private", 1) == "first"
+    models.drop("private", 1)
+    assert models.retained("private", 1) == "first"
     again = SharedModels(("cold", "private"), "cold")
     again.restore(models.dump(str.encode), bytes.decode)
     assert again.dump(str.encode) == models.dump(str.encode)
-    assert (again.held("private", 1), again.newest("private").state) == ("first", "second")
-    again.let_go("private", 1)
-    with pytest.raises(HushstreamError, match="a version of track 'private' that a user holds, got 1"):
-        again.held("private", 1)
+    assert (again.retained("private", 1), again.newest("private").state) == ("first", "second")
+    again.drop("private", 1)
+    with pytest.raises(HushstreamError, match="a version of 'private' that a user started from, got 1"):
+        again.retained("private", 1)
     assert [item["version"] for item in again.dump(str.encode)] == [0, 2]

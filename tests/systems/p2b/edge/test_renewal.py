@@ -93,7 +93,7 @@ def test_slots_of_one_life_have_ids_of_their_own(make, rigs):
 def test_a_user_whose_state_was_given_up_gets_no_slot_before_its_time(make, rigs):
     agent = make()
     assert due_at(agent, rigs, range(2)) == [1]
-    agent.give_up()
+    agent.delete_state()
     left = unpack_allowance(pack_allowance(agent.allowance()))
     assert left == agent.allowance()
     again = EdgeAgent(agent.terms, agent.key, "private", left)

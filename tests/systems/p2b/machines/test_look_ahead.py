@@ -106,7 +106,7 @@ def test_what_was_found_for_a_state_that_is_given_up_is_void(rigs: Any) -> None:
     ahead = LookAhead(agent.terms.policy)
     ahead.look(columns, [0], lambda _: loaded)
     assert ahead.best(0, loaded) == agent.decide("next", rigs.point(0), rig.now_ms).arm
-    loaded.give_up()
+    loaded.delete_state()
     assert ahead.best(0, loaded) == UNSCORED
 
 

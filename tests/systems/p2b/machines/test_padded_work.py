@@ -170,7 +170,7 @@ ADDED = "np.add.at(ones, cells, reports.levels)"
 MUTANTS = {
     "an early return for a null": (
         (slots, "unpack", form),
-        ("    # A null is", "    if kind == _NULL:\n        return None\n    # A null is"),
+        ("    # A null slot is", "    if kind == _NULL:\n        return None\n    # A null slot is"),
     ),
     "nulls left out of an array": (
         (sums, "slot_sums", p2b_release),

@@ -152,7 +152,7 @@ def test_guarantee_and_statement_say_what_was_paid_before(tmp_path: Path, export
     (fact,) = system.before
     assert "version 2 of the model of deployment first" in fact.text
     assert "has paid epsilon 2" in fact.text
-    assert "who is in both pays epsilon 4" in fact.text
+    assert "whoever is in both pays epsilon 4" in fact.text
     from hushstream.agents.worker.deployment import artefacts_of
 
     facts = kind_of("p2b").facts(system.config, artefacts_of(tmp_path / "shop"))
@@ -171,7 +171,7 @@ def test_a_file_that_cannot_be_begun_with_is_refused(tmp_path: Path, exported: E
         (changed, "expected the scores of golden decision 0, got others"),
         (
             {**plain, "about": {**plain["about"], "slots": 1e9}},
-            "expected a content of digest [0-9a-f]{32}, got [0-9a-f]",
+            "expected content with the digest [0-9a-f]{32}, got [0-9a-f]",
         ),
         (json.loads(unpaid.as_json()), "expected its paid, got none: export it again"),
         ({**plain, "format_version": 9}, "expected an exported model, got another"),

@@ -158,5 +158,5 @@ def test_a_change_that_no_golden_decision_shows_is_told_by_the_digest(rigs):
     values = json.loads(export_model(system, released(rigs, system)).as_json())
     paid = {**values["about"]["paid"], "which": {**values["about"]["paid"]["which"], "epsilon_micro": 0}}
     for change in ({"paid": paid}, {"slots": 1.0}, {"deployment": "another"}):
-        with pytest.raises(HushstreamError, match=f"expected a content of digest {values['digest']}, got "):
+        with pytest.raises(HushstreamError, match=f"expected content with the digest {values['digest']}, got "):
             ExportedModel.read(json.dumps({**values, "about": {**values["about"], **change}}).encode())

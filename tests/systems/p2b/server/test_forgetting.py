@@ -114,7 +114,7 @@ def test_sums_are_worth_as_many_slots_as_have_their_sampling_variance():
     totals = added(CrowdTotals(2, 3, HALF), sizes)
     weights = HALF ** np.arange(2, -1, -1.0)
     ratio = float(weights @ sizes) / float(weights**2 @ sizes)
-    ones, zeros, variance = totals.worth()
+    ones, zeros, variance = totals.weighted_sums()
     assert ones.dtype == zeros.dtype == np.int64
     assert ones[0, 0] == round(ratio * totals.ones[0, 0])
     assert np.asarray(variance) == pytest.approx(np.full(2, ratio**2 * totals.variance))
@@ -122,7 +122,7 @@ def test_sums_are_worth_as_many_slots_as_have_their_sampling_variance():
 
 def test_without_a_half_life_sums_are_what_they_were():
     totals = added(CrowdTotals(2, 3), [10, 40, 20])
-    ones, zeros, variance = totals.worth()
+    ones, zeros, variance = totals.weighted_sums()
     assert ones is totals.ones
     assert zeros is totals.zeros
     assert (ones.dtype, variance, int(ones[0, 0])) == (np.int64, 18.0, 600)
@@ -153,7 +153,7 @@ def test_a_new_items_row_weighs_its_own_windows_alone(carried):
     # Of a counter the row has the total less what it was: taken as both together.
     assert totals.variances[1] == pytest.approx(own + (2 * before if carried else 0.0))
     ratios = [float(one.sum() / (one**2).sum()) for one in (weights, weights[2:])]
-    found = totals.worth(np.array([1]))
+    found = totals.weighted_sums(np.array([1]))
     assert found.ones[0, 0] == round(ratios[1] * totals.ones[1, 0])
     assert np.asarray(found.variance) == pytest.approx([ratios[1] ** 2 * totals.variances[1]])
     again = ItemTotals(2, 2, carried, HALF)
@@ -205,7 +205,7 @@ def test_the_stated_noise_and_worth_are_those_of_the_totals():
             variance = 36.0 if counter is None else float(counter.faded_changes(window, window, HALF)[0])
             totals.add(one, one, variance, 100)
         stated = noise_variance(chosen, 12) * (1.0 if counter else 36.0 / noise_variance(config(None), 1))
-        found = totals.worth()
+        found = totals.weighted_sums()
         assert np.asarray(found.variance) == pytest.approx([stated])
         # 1,000 a window of 100 slots.
         assert found.ones[0, 0] == pytest.approx(remembered(chosen, 12).share * 12_000, abs=1)

@@ -111,8 +111,8 @@ class Agreement(Agreed[Statement]):
         """See `Agreed.stated`; the layout must be the one that was agreed to."""
         statement = self.require_stated(model, Statement.read(model.statement), now_ms, seen)
         layout = self.layout
-        told = (statement.layout, statement.arms, statement.cells)
-        if told != (self.layout_digest.hex(), layout.arms, layout.cells):
+        stated = (statement.layout, statement.arms, statement.cells)
+        if stated != (self.layout_digest.hex(), layout.arms, layout.cells):
             raise BadModel(
                 "model: expected a layout of the deployment and configuration that was agreed to, got another"
             )

@@ -164,7 +164,7 @@ class Device(TakesModels[Statement]):
 
     def dump(self) -> bytes:
         """The whole state, with the key: whoever has these bytes has all that the user did on this device."""
-        said = {
+        state = {
             "format": FORMAT,
             "configuration": self.agreement.configuration,
             "promise": list(self.agreement.promise),
@@ -174,7 +174,7 @@ class Device(TakesModels[Statement]):
             "owed": [[one.send_ms, one.report_id, one.content, one.period, one.body] for one in self._owed],
             "model": None if self._taken is None else self._taken.as_bytes(),
         }
-        return packed(said)
+        return packed(state)
 
     @classmethod
     def load(cls, agreement: Agreement, dumped: bytes, draw: Drawn) -> Device:
@@ -185,16 +185,16 @@ class Device(TakesModels[Statement]):
             DeviceError: these are not the bytes of a device.
         """
         try:
-            said = unpacked(dumped, FORMAT)
-            if said["configuration"] != agreement.configuration:
+            state = unpacked(dumped, FORMAT)
+            if state["configuration"] != agreement.configuration:
                 raise BadAgreement("state: expected the configuration that this device agreed to, got another")
-            device = cls(agreement, said["key"], draw)
+            device = cls(agreement, state["key"], draw)
             terms = device._agent.terms
-            terms.policy.restore_models(said["models"])
-            device._agent = EdgeAgent.load(terms, Key(said["key"]), said["agent"])
-            device._owed = [_Owed(*one) for one in said["owed"]]
-            if said["model"] is not None:
-                model = read_model(said["model"])
+            terms.policy.restore_models(state["models"])
+            device._agent = EdgeAgent.load(terms, Key(state["key"]), state["agent"])
+            device._owed = [_Owed(*one) for one in state["owed"]]
+            if state["model"] is not None:
+                model = read_model(state["model"])
                 device._remember(model, Statement.read(model.statement))
         except (KeyError, TypeError, ValueError) as error:
             raise DeviceError(f"state: expected what a device wrote, got {type(error).__name__}") from None
@@ -212,10 +212,10 @@ class Device(TakesModels[Statement]):
             DeviceError: these are not the bytes of a device.
         """
         try:
-            said = unpacked(dumped, FORMAT)
-            agreement.promise.require_no_weaker_than(Price(*said["promise"]))
-            device = cls(agreement, said["key"], draw)
-            spent = said["agent"]
+            state = unpacked(dumped, FORMAT)
+            agreement.promise.require_no_weaker_than(Price(*state["promise"]))
+            device = cls(agreement, state["key"], draw)
+            spent = state["agent"]
             agent = device._agent
             agent.sent = agent.due = max(spent["sent"], spent["due"])
             agent.decided = agent.due * agreement.after_interactions

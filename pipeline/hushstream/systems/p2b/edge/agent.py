@@ -107,7 +107,7 @@ class EdgeAgent:
         """What must be kept when this state is deleted."""
         return Allowance(self.decided, self.due, self.sent, self.period, self.used, self.first, self.renews_ms)
 
-    def give_up(self) -> None:
+    def delete_state(self) -> None:
         """Delete everything that came from the user's contexts and clicks, waiting decisions included."""
         if self.state is not None:
             self.terms.policy.end(self.track, self.base_version)
@@ -182,7 +182,7 @@ class EdgeAgent:
         elif best != UNSCORED:
             arm, propensity = best, CERTAIN
         else:
-            arm, ties = terms.policy.choose(self.knows(), context, eligible, self._pick)
+            arm, ties = terms.policy.choose(self.current_state(), context, eligible, self._pick)
             propensity = CERTAIN // ties
         version = self.base_version if self.state is not None else terms.policy.shared(self.track).version
         self.seen_ms = log_time_ms
@@ -237,7 +237,7 @@ class EdgeAgent:
         self._learn(decision, decision.shown_arm, 0.0)
         return JoinOutcome.EXPIRED_AS_ZERO
 
-    def knows(self) -> LearnerState:
+    def current_state(self) -> LearnerState:
         """The state that the next decision follows from: the user's own, or the shared one before they have one."""
         if self.state is not None:
             return self.state
@@ -250,7 +250,7 @@ class EdgeAgent:
         A small gap shows that the answers differ by rounding alone.
         """
         decision, exploration = self.open[event_id], self.terms.exploration
-        scores = self.terms.policy.scores(self.knows(), decision.context)
+        scores = self.terms.policy.scores(self.current_state(), decision.context)
         if exploration is None:
             return abs(float(scores[decision.arm]) - float(scores[arm]))
         return exploration.tie_gap(scores, eligible, self._drawn(event_id), Drawn(arm, propensity))
@@ -432,7 +432,7 @@ class EdgeAgent:
         policy, number = self.terms.policy, self._drawn(event_id)
         if best != UNSCORED and eligible is None and isinstance(exploration, EpsilonMixture):
             return draw(exploration.weights_around(best, policy.arms), number)
-        return draw(exploration.weights(policy.scores(self.knows(), context), eligible), number)
+        return draw(exploration.weights(policy.scores(self.current_state(), context), eligible), number)
 
     def _drawn(self, event_id: str) -> int:
         """The keyed number by which an event draws its arm; the same for every request of the event."""

@@ -66,7 +66,7 @@ class SlotChoice(Protocol):
         """Return the ``waits`` that `dump` was given."""
 
 
-class Drawn(NamedTuple):
+class DrawnTargets(NamedTuple):
     """What waits for slots where the interaction is drawn before it happens.
 
     Attributes:
@@ -81,7 +81,7 @@ class Drawn(NamedTuple):
 # Most users have neither most of the time, so they share these: an empty dictionary for each takes 64 bytes or more.
 _NO_TARGETS: dict[int, int] = {}
 _NOTHING_KEPT: dict[int, Interaction] = {}
-_NOTHING_DRAWN = Drawn(_NO_TARGETS, _NOTHING_KEPT)
+_NOTHING_DRAWN = DrawnTargets(_NO_TARGETS, _NOTHING_KEPT)
 
 
 class DrawnBefore:
@@ -89,35 +89,35 @@ class DrawnBefore:
 
     nothing = _NOTHING_DRAWN
 
-    def begun(self, waits: Drawn, key: Key, slot: int, first: int, length: int) -> Drawn:
+    def begun(self, waits: DrawnTargets, key: Key, slot: int, first: int, length: int) -> DrawnTargets:
         target = first + uniform(key, "slot-target", slot, length)
         return waits._replace(targets={**waits.targets, target: slot})
 
-    def resolved(self, waits: Drawn, slot: int, one: Resolved) -> Drawn:
+    def resolved(self, waits: DrawnTargets, slot: int, one: Resolved) -> DrawnTargets:
         aimed = waits.targets.get(one.number)
         return waits if aimed is None else waits._replace(kept={**waits.kept, aimed: one.interaction})
 
-    def settled(self, waits: Drawn, key: Key, length: int, log_time_ms: int) -> Drawn:
+    def settled(self, waits: DrawnTargets, key: Key, length: int, log_time_ms: int) -> DrawnTargets:
         return waits
 
-    def taken(self, waits: Drawn, key: Key, slot: int) -> tuple[Interaction | None, Drawn]:
+    def taken(self, waits: DrawnTargets, key: Key, slot: int) -> tuple[Interaction | None, DrawnTargets]:
         targets = {index: aimed for index, aimed in waits.targets.items() if aimed != slot} or _NO_TARGETS
         kept = {other: one for other, one in waits.kept.items() if other != slot} or _NOTHING_KEPT
-        return waits.kept.get(slot), _drawn(targets, kept)
+        return waits.kept.get(slot), _drawn_targets(targets, kept)
 
-    def dump(self, waits: Drawn) -> dict[str, Any]:
+    def dump(self, waits: DrawnTargets) -> dict[str, Any]:
         return {
             "targets": [{"index": index, "slot": slot} for index, slot in waits.targets.items()],
             "kept": [{"slot": slot, **_dumped(one)} for slot, one in waits.kept.items()],
         }
 
-    def load(self, dumped: Mapping[str, Any]) -> Drawn:
+    def load(self, dumped: Mapping[str, Any]) -> DrawnTargets:
         targets = {item["index"]: item["slot"] for item in dumped["targets"]} or _NO_TARGETS
         kept = {item["slot"]: _loaded(item, np.float32) for item in dumped["kept"]} or _NOTHING_KEPT
-        return _drawn(targets, kept)
+        return _drawn_targets(targets, kept)
 
 
-class Held(NamedTuple):
+class WaitingCandidates(NamedTuple):
     """What waits for slots where each slot has two candidates.
 
     Attributes:
@@ -129,7 +129,7 @@ class Held(NamedTuple):
     candidates: Mapping[int, Candidates[Interaction]]
 
 
-_NOTHING_HELD = Held((), {})
+_NOTHING_WAITS = WaitingCandidates((), {})
 _NO_CANDIDATES: Candidates[Interaction] = Candidates()
 
 
@@ -141,37 +141,38 @@ class TwoCandidates:
     windows.
     """
 
-    nothing = _NOTHING_HELD
+    nothing = _NOTHING_WAITS
 
     def __init__(self, chance: float | None) -> None:
         """Choose with the probability that a slot holds the clicked candidate (`click_chance`)."""
         self._chance = chance
 
-    def begun(self, waits: Held, key: Key, slot: int, first: int, length: int) -> Held:
+    def begun(self, waits: WaitingCandidates, key: Key, slot: int, first: int, length: int) -> WaitingCandidates:
         return waits
 
-    def resolved(self, waits: Held, slot: int, one: Resolved) -> Held:
+    def resolved(self, waits: WaitingCandidates, slot: int, one: Resolved) -> WaitingCandidates:
         return waits._replace(resolved=(*waits.resolved, (slot, one)))
 
-    def settled(self, waits: Held, key: Key, length: int, log_time_ms: int) -> Held:
+    def settled(self, waits: WaitingCandidates, key: Key, length: int, log_time_ms: int) -> WaitingCandidates:
         ended = [item for item in waits.resolved if item[1].deadline_ms <= log_time_ms]
         if not ended:
             return waits
         candidates = dict(waits.candidates)
         for slot, one in sorted(ended, key=lambda item: item[1].number):
             clicked, word = one.interaction.reward > 0, _word(key, "slot-candidate", one.number)
-            held = candidates.get(slot, _NO_CANDIDATES)
-            candidates[slot] = held.observe(one.interaction, clicked, self._chance, word)
-        return Held(tuple(item for item in waits.resolved if item[1].deadline_ms > log_time_ms), candidates)
+            pair = candidates.get(slot, _NO_CANDIDATES)
+            candidates[slot] = pair.observe(one.interaction, clicked, self._chance, word)
+        resolved = tuple(item for item in waits.resolved if item[1].deadline_ms > log_time_ms)
+        return WaitingCandidates(resolved, candidates)
 
-    def taken(self, waits: Held, key: Key, slot: int) -> tuple[Interaction | None, Held]:
-        held = waits.candidates.get(slot)
-        chosen = None if held is None else held.chosen(self._chance, _word(key, "slot-choice", slot))
+    def taken(self, waits: WaitingCandidates, key: Key, slot: int) -> tuple[Interaction | None, WaitingCandidates]:
+        pair = waits.candidates.get(slot)
+        chosen = None if pair is None else pair.chosen(self._chance, _word(key, "slot-choice", slot))
         resolved = tuple(item for item in waits.resolved if item[0] != slot)
         candidates = {other: one for other, one in waits.candidates.items() if other != slot}
-        return chosen, Held(resolved, candidates) if resolved or candidates else _NOTHING_HELD
+        return chosen, WaitingCandidates(resolved, candidates) if resolved or candidates else _NOTHING_WAITS
 
-    def dump(self, waits: Held) -> dict[str, Any]:
+    def dump(self, waits: WaitingCandidates) -> dict[str, Any]:
         return {
             "resolved": [
                 {"slot": slot, "index": one.number, "deadline_ms": one.deadline_ms, **_dumped(one.interaction)}
@@ -180,21 +181,21 @@ class TwoCandidates:
             "candidates": [
                 {
                     "slot": slot,
-                    "count": held.count,
-                    "clicked": [] if held.clicked is None else [_dumped(held.clicked)],
-                    "drawn": [] if held.drawn is None else [_dumped(held.drawn)],
+                    "count": pair.count,
+                    "clicked": [] if pair.clicked is None else [_dumped(pair.clicked)],
+                    "drawn": [] if pair.drawn is None else [_dumped(pair.drawn)],
                 }
-                for slot, held in waits.candidates.items()
+                for slot, pair in waits.candidates.items()
             ],
         }
 
-    def load(self, dumped: Mapping[str, Any]) -> Held:
+    def load(self, dumped: Mapping[str, Any]) -> WaitingCandidates:
         resolved = tuple(
             (item["slot"], Resolved(item["index"], item["deadline_ms"], _loaded(item, np.uint8)))
             for item in dumped["resolved"]
         )
         candidates = {item["slot"]: _candidates(item) for item in dumped["candidates"]}
-        return Held(resolved, candidates) if resolved or candidates else _NOTHING_HELD
+        return WaitingCandidates(resolved, candidates) if resolved or candidates else _NOTHING_WAITS
 
 
 def _candidates(item: Mapping[str, Any]) -> Candidates[Interaction]:
@@ -202,8 +203,8 @@ def _candidates(item: Mapping[str, Any]) -> Candidates[Interaction]:
     return Candidates(clicked, drawn, item["count"])
 
 
-def _drawn(targets: dict[int, int], kept: dict[int, Interaction]) -> Drawn:
-    return Drawn(targets, kept) if targets or kept else _NOTHING_DRAWN
+def _drawn_targets(targets: dict[int, int], kept: dict[int, Interaction]) -> DrawnTargets:
+    return DrawnTargets(targets, kept) if targets or kept else _NOTHING_DRAWN
 
 
 def _dumped(one: Interaction) -> dict[str, Any]:

@@ -88,13 +88,13 @@ class FeaturePolicy:
         self._models.adopt(track, version, state)
 
     def begin(self, track: str) -> tuple[int, FeatureState]:
-        model = self._models.hold(track)
+        model = self._models.retain(track)
         own = DatedSteps(self._layout.cells)
         own.catalogue = self._version
         return model.version, model.state._replace(own=own)
 
     def end(self, track: str, version: int) -> None:
-        self._models.let_go(track, version)
+        self._models.drop(track, version)
 
     def prepare(self, contexts: NDArray[np.uint8]) -> None:
         self._make_room()
@@ -159,23 +159,23 @@ class FeaturePolicy:
         Raises:
             LearnerError: not such bytes.
         """
-        cells, told, catalogue = self._layout.cells, 0, _UNNAMED
+        cells, packed, catalogue = self._layout.cells, 0, _UNNAMED
         if self._catalogue is not None and len(dumped) >= _COUNT.size + _CATALOGUE.size:
             (catalogue,) = _CATALOGUE.unpack(dumped[-_CATALOGUE.size :])
             dumped = dumped[: -_CATALOGUE.size]
         if len(dumped) >= _COUNT.size:
-            (told,) = _COUNT.unpack_from(dumped)
-        count = min(told, MOST_STEPS)
+            (packed,) = _COUNT.unpack_from(dumped)
+        count = min(packed, MOST_STEPS)
         expected = _COUNT.size + count * (4 + 4 * cells + 4)
         if len(dumped) != expected:
             raise LearnerError(f"expected {expected} bytes of {count} steps, got {len(dumped)}")
         arms = np.frombuffer(dumped, "<i4", count, _COUNT.size)
         vectors = np.frombuffer(dumped, "<f4", count * cells, _COUNT.size + 4 * count).reshape(count, cells)
         gains = np.frombuffer(dumped, "<f4", count, _COUNT.size + 4 * count + 4 * count * cells)
-        own = DatedSteps.restored(arms, vectors, gains, told - count)
+        own = DatedSteps.restored(arms, vectors, gains, packed - count)
         own.catalogue = catalogue
-        held = self._models.held(track, version)
-        return held._replace(own=own)
+        shared = self._models.retained(track, version)
+        return shared._replace(own=own)
 
     def dump_models(self) -> list[dict[str, Any]]:
         return self._models.dump(_dump_model)

@@ -83,11 +83,11 @@ def lean(model: SparseModel, layout: FeatureLayout, row: int, others: NDArray[np
     middle[0] = means[0].mean()
     spread = np.maximum(variance[:, 0] - own, _LEAST)
     prior = _prior(layout, means - middle[:, None], np.maximum(variances - own[:, None], _LEAST), spread)
-    said = np.maximum(1.0 / spread - 1.0 / prior, 0.0)
-    weighed = np.where(said > 0.0, mean[:, 0] / spread - middle / prior, 0.0)
+    precision = np.maximum(1.0 / spread - 1.0 / prior, 0.0)
+    weighted = np.where(precision > 0.0, mean[:, 0] / spread - middle / prior, 0.0)
     before = np.maximum(start.variances - own, _LEAST)
-    after = 1.0 / (1.0 / before + said)
-    begin(model, row, Neighbours(after * (start.means / before + weighed), after + own))
+    after = 1.0 / (1.0 / before + precision)
+    begin(model, row, Neighbours(after * (start.means / before + weighted), after + own))
 
 
 def _prior(layout: FeatureLayout, apart: Float64, variances: Float64, spread: Float64) -> Float64:

@@ -116,7 +116,7 @@ class _OnCodes:
         return self._models.newest(track)
 
     def end(self, track: str, version: int) -> None:
-        self._models.let_go(track, version)
+        self._models.drop(track, version)
 
     def prepare(self, contexts: NDArray[np.float32]) -> None:
         """See `SharedPolicy.prepare`: there is nothing to do beforehand."""
@@ -156,7 +156,7 @@ class LinUCBPolicy(_OnCodes):
         self._models.adopt(track, version, LinUCBModel(gram, moment).state())
 
     def begin(self, track: str) -> tuple[int, UserState]:
-        model = self._models.hold(track)
+        model = self._models.retain(track)
         return model.version, OwnUpdates.none(model.state)
 
     def choose(
@@ -181,7 +181,7 @@ class LinUCBPolicy(_OnCodes):
         return state.dump()
 
     def load_own(self, track: str, version: int, dumped: bytes) -> UserState:
-        return load_user_state(self._models.held(track, version), dumped)
+        return load_user_state(self._models.retained(track, version), dumped)
 
     def dump_models(self) -> list[dict[str, Any]]:
         return self._models.dump(LinUCBState.dump)
@@ -209,7 +209,7 @@ class OneHotPolicy(_OnCodes):
         self._models.adopt(track, version, OneHotModel(gram, moment).state(self._alpha))
 
     def begin(self, track: str) -> tuple[int, OneHotState]:
-        model = self._models.hold(track)
+        model = self._models.retain(track)
         return model.version, model.state.fork()
 
     def choose(
@@ -243,7 +243,7 @@ class OneHotPolicy(_OnCodes):
         Raises:
             LearnerError: not such bytes.
         """
-        state = self._models.held(track, version).fork()
+        state = self._models.retained(track, version).fork()
         width = 8 * 3 * self.arms
         if len(dumped) % (_ROW.size + width):
             raise LearnerError(f"expected rows of {_ROW.size + width} bytes, got {len(dumped)} bytes")

@@ -26,13 +26,13 @@ class SharedModels(Generic[State]):
     version of the model. So a version is kept as long as some user, in memory or not, started from it.
     """
 
-    __slots__ = ("_held", "_newest", "_users")
+    __slots__ = ("_newest", "_retained", "_users")
 
     def __init__(self, tracks: Iterable[str], cold: State) -> None:
         """Start every track with the state of a model that has seen nothing."""
         model = SharedModel(0, cold)
         self._newest: dict[str, SharedModel[State]] = dict.fromkeys(tracks, model)
-        self._held: dict[tuple[str, int], State] = {}
+        self._retained: dict[tuple[str, int], State] = {}
         self._users: dict[tuple[str, int], int] = {}
 
     @property
@@ -54,36 +54,36 @@ class SharedModels(Generic[State]):
             raise HushstreamError(f"model track: expected one of {sorted(self._newest)}, got {track!r}")
         self._newest[track] = SharedModel(version, state)
 
-    def hold(self, track: str) -> SharedModel[State]:
+    def retain(self, track: str) -> SharedModel[State]:
         """The newest model of a track; from now on one more user needs it."""
         model = self._newest[track]
         place = (track, model.version)
-        self._held[place] = model.state
+        self._retained[place] = model.state
         self._users[place] = self._users.get(place, 0) + 1
         return model
 
-    def held(self, track: str, version: int) -> State:
+    def retained(self, track: str, version: int) -> State:
         """A model that some user started from.
 
         Raises:
             HushstreamError: no user started from it.
         """
-        state = self._held.get((track, version))
+        state = self._retained.get((track, version))
         if state is None:
-            raise HushstreamError(f"model: expected a version of track {track!r} that a user holds, got {version}")
+            raise HushstreamError(f"model: expected a version of {track!r} that a user started from, got {version}")
         return state
 
-    def let_go(self, track: str, version: int) -> None:
+    def drop(self, track: str, version: int) -> None:
         """Note that one user fewer needs a model, and drop it after the last one."""
         place = (track, version)
         self._users[place] -= 1
         if not self._users[place]:
-            del self._users[place], self._held[place]
+            del self._users[place], self._retained[place]
 
     def models(self) -> list[SharedModel[State]]:
         """Every model that may still be scored with, each state once."""
-        held = [SharedModel(version, state) for (_, version), state in self._held.items()]
-        return list({id(model.state): model for model in [*self._newest.values(), *held]}.values())
+        retained = [SharedModel(version, state) for (_, version), state in self._retained.items()]
+        return list({id(model.state): model for model in [*self._newest.values(), *retained]}.values())
 
     def dump(self, pack: Callable[[State], bytes]) -> list[dict[str, Any]]:
         """All models as plain values, for a snapshot."""
@@ -95,17 +95,17 @@ class SharedModels(Generic[State]):
         Raises:
             HushstreamError: it names a track that does not exist here.
         """
-        self._held, self._users = {}, {}
+        self._retained, self._users = {}, {}
         for item in dumped:
             place, state = (item["line"], item["version"]), unpack(item["state"])
             if item["newest"]:
                 self.adopt(*place, state)
             if item["users"]:
-                self._held[place] = state
+                self._retained[place] = state
                 self._users[place] = item["users"]
 
     def _entries(self, pack: Callable[[State], bytes]) -> Iterator[dict[str, Any]]:
-        states = {(track, model.version): model.state for track, model in self._newest.items()} | self._held
+        states = {(track, model.version): model.state for track, model in self._newest.items()} | self._retained
         for track, version in sorted(states):
             yield {
                 "line": track,

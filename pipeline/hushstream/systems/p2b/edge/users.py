@@ -56,10 +56,10 @@ class UsersCut:
     def __init__(self, users: Users, warm: Mapping[str, EdgeAgent]) -> None:
         """Begin with the ``warm`` users, a copy, before any of them changes; see `Users.cut`."""
         self._users = users
-        self._turns = iter(warm.items())
+        self._remaining = iter(warm.items())
         self._met: dict[EdgeAgent, _AsCut] = {}
         self._unwritten: list[tuple[str, EdgeAgent]] = []
-        self._takes = users.store.durable
+        self._store_has_room = users.store.durable
         """Whether users who are met go to the store at once; after it had no room, only `write` asks it again."""
         self.waiting: list[str] = []
         self.kept: list[tuple[str, bytes]] = []
@@ -72,21 +72,21 @@ class UsersCut:
         if agent in self._met:
             return
         found = self._met[agent] = self._as_is(agent)
-        if user is not None and found.value is not None and self._takes:
+        if user is not None and found.value is not None and self._store_has_room:
             self._unwritten.append((user, agent))
             if len(self._unwritten) >= _MET_AT_ONCE:
                 self._write_met()
 
     def _write_met(self) -> None:
         met, self._unwritten = self._unwritten, []
-        self._takes = self._users.store.complete([self._stored(user, self._met[agent]) for user, agent in met])
-        if self._takes:
+        self._store_has_room = self._users.store.complete([self._stored(user, self._met[agent]) for user, agent in met])
+        if self._store_has_room:
             for _, agent in met:
                 self._met[agent] = self._met[agent]._replace(value=None)
 
     def write(self) -> Iterator[None]:
         """Give the store all states that it does not have, some users at each step."""
-        while portion := list(islice(self._turns, _PORTION_USERS)):
+        while portion := list(islice(self._remaining, _PORTION_USERS)):
             unmet = []
             given = []
             for user, agent in portion:
@@ -195,12 +195,12 @@ class Users:
         self.adopt(user, agent)
         return agent
 
-    def give_up(self, user: str) -> EdgeAgent | None:
+    def delete_state(self, user: str) -> EdgeAgent | None:
         """Delete a user's state and keep their allowance; None if the user has no state."""
         agent = self.get(user)
         if agent is None:
             return None
-        agent.give_up()
+        agent.delete_state()
         self._keep([StoredUser(self.name(user), NEVER_MS, pack_allowance(agent.allowance()))])
         del self._young[user]
         self._changed.discard(agent)
@@ -248,16 +248,16 @@ class Users:
         """The agents in memory."""
         return (agent for _, agent in self.warm())
 
-    def rest(self) -> None:
+    def spill_surplus(self) -> None:
         """Spill users if too many are in memory; this changes no decision."""
         if self._half is None:
             return
-        self._put_to_rest(max(0, len(self._young) - self._grown) + _PORTION_USERS)
-        if len(self._young) >= self._half + self._waiting and self._put_to_rest(len(self._leaving)):
+        self._spill_leaving(max(0, len(self._young) - self._grown) + _PORTION_USERS)
+        if len(self._young) >= self._half + self._waiting and self._spill_leaving(len(self._leaving)):
             self._leaving, self._old, self._young, self._waiting = self._old, self._young, {}, 0
         self._grown = len(self._young)
 
-    def _put_to_rest(self, count: int) -> bool:
+    def _spill_leaving(self, count: int) -> bool:
         """Spill ``count`` users of the leaving generation; those who wait for feedback stay warm.
 
         Returns False if the store has no room.
@@ -296,7 +296,7 @@ class Users:
         """Delete the states of all users last seen before a log time; returns their number."""
         gone = [user for user, agent in self.warm() if agent.seen_ms < before_ms]
         for user in gone:
-            self.give_up(user)
+            self.delete_state(user)
         # The store may have an older state of a warm user, which must not be expired.
         warm = {self.name(user) for user, _ in self.warm()}
         number = len(gone)

@@ -436,11 +436,11 @@ def _start_of_codes(start: ExportedModel, config: P2BConfig, encoder: Encoder) -
 
 def layout_digest(layout: FeatureLayout) -> bytes:
     """16 bytes that identify a layout."""
-    said = {
+    values = {
         "features": layout.schema.digest.hex(),
         "arms": layout.arms,
         "levels": layout.levels,
         "budgets": list(layout.budgets),
     }
-    plain = json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
+    plain = json.dumps(values, sort_keys=True, separators=(",", ":")).encode()
     return hashlib.blake2b(plain, digest_size=16, person=b"hush-layout").digest()

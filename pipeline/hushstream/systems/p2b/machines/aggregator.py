@@ -33,7 +33,7 @@ from hushstream.systems.p2b.server.effects import RawEffects, effects_of_codes
 from hushstream.systems.p2b.server.errors import AggregationError
 from hushstream.systems.p2b.server.estimate import ModelSums, model_from_sums, onehot_from_sums
 from hushstream.systems.p2b.server.exact import ExactSums
-from hushstream.systems.p2b.server.fading import Worth
+from hushstream.systems.p2b.server.fading import WeightedSums
 from hushstream.systems.p2b.server.totals import CrowdTotals
 from hushstream.systems.p2b.topics import SERVER_ZONE, STATEMENTS
 
@@ -100,21 +100,21 @@ class AggregatorMachine(PublishingRole):
         """See `Machine.fold`: a version for each crowd, and for each phase end of the non-private track."""
         gathered = Gathered(self)
         for record, name, fields, reason in self.read(slices, self._kinds):
-            due = False
+            version_follows = False
             try:
                 if reason:
                     raise Refused(reason)
                 if name == self.system.form.crowd_record:
-                    due = self._crowd(fields, gathered)
+                    version_follows = self._crowd(fields, gathered)
                 elif name == PART:
-                    due = self._part(fields, gathered)
+                    version_follows = self._part(fields, gathered)
                 elif name == "Interactions":
                     self._interactions(fields, gathered)
                 else:
-                    due = self.ends_phase(fields, gathered)
+                    version_follows = self.ends_phase(fields, gathered)
             except Refused as error:
                 gathered.refuse(error.reason, record)
-            if due:
+            if version_follows:
                 high, version = record.offset + 1, self._version()
                 if self._signer is not None:
                     self._publish_signed(high, version, gathered, record.timestamp_ms, self._signer)
@@ -304,9 +304,9 @@ class PrivateTotals:
         """The number of slots in all windows (public), nulls included."""
         return self._totals.slots
 
-    def released(self) -> Worth:
+    def released(self) -> WeightedSums:
         """The two (k, K) sums, of R and of M - R, in units of the release, with the variance of their noise."""
-        return self._totals.worth()
+        return self._totals.weighted_sums()
 
     def effects(self) -> RawEffects:
         """The effects of items and codes in the sums of all crowds, before shrinkage."""

@@ -20,9 +20,9 @@ from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.guarantee.form import FeaturesForm
 from hushstream.systems.p2b.server.effects import RawEffects, effects, raw_effects
 from hushstream.systems.p2b.server.errors import AggregationError
-from hushstream.systems.p2b.server.fading import Int64, Worth
+from hushstream.systems.p2b.server.fading import Int64, WeightedSums
 from hushstream.systems.p2b.server.forgetting import fades_of_crowds
-from hushstream.systems.p2b.server.half_lives import HalfLives, add_crowd, foretold
+from hushstream.systems.p2b.server.half_lives import HalfLives, add_crowd, log_score
 from hushstream.systems.p2b.server.item_totals import Int32, ItemTotals
 from hushstream.systems.p2b.server.pooling import pooled
 from hushstream.systems.p2b.server.totals import CrowdTotals
@@ -84,13 +84,13 @@ class _Totals(Generic[Kept]):
         return self._kept.best.slots
 
     @abstractmethod
-    def released(self) -> tuple[FeatureLayout, Worth]:
+    def released(self) -> tuple[FeatureLayout, WeightedSums]:
         """The sums from which a model is made, and the layout of their items."""
 
     def effects(self) -> RawEffects:
         """The effects of items and features in the sums of all windows, before shrinkage."""
-        layout, worth = self.released()
-        return raw_effects(layout, *worth)
+        layout, sums = self.released()
+        return raw_effects(layout, *sums)
 
 
 class FeatureTotals(_Totals[CrowdTotals]):
@@ -116,7 +116,7 @@ class FeatureTotals(_Totals[CrowdTotals]):
         """The model that follows from the totals."""
         form = self._form
         totals = self._kept.best
-        found = effects(form.layout, *totals.worth())
+        found = effects(form.layout, *totals.weighted_sums())
         start, slots = warm_start(found, form.chance, self._horizon), found.slots
         known = form.before
         if known is not None:
@@ -135,9 +135,9 @@ class FeatureTotals(_Totals[CrowdTotals]):
         self._kept.load(dumped[1:], CrowdTotals.load)
         self._as_stated = dumped[:1] == b"\x01"
 
-    def released(self) -> tuple[FeatureLayout, Worth]:
+    def released(self) -> tuple[FeatureLayout, WeightedSums]:
         """See `_Totals.released`: the sums of all items."""
-        return self._form.layout, self._kept.best.worth()
+        return self._form.layout, self._kept.best.weighted_sums()
 
 
 class NamedTotals(_Totals[ItemTotals]):
@@ -157,7 +157,7 @@ class NamedTotals(_Totals[ItemTotals]):
             variance, slots, catalogue = (crowd[name] for name in ("variance", "slots", "catalogue"))
             self._kept.add(
                 lambda totals: totals.add(ones, zeros, variance, slots, catalogue, entries),
-                partial(self._foretold, Worth(ones, zeros, variance), entries),
+                partial(self._log_score, WeightedSums(ones, zeros, variance), entries),
             )
         except (ValueError, AggregationError):
             return False
@@ -172,7 +172,7 @@ class NamedTotals(_Totals[ItemTotals]):
         slots = 0.0
         if rows.size:
             layout = replace(form.layout, arms=int(rows.size))
-            found = effects(layout, *totals.worth(rows))
+            found = effects(layout, *totals.weighted_sums(rows))
             own = warm_start(found, form.chance, self._horizon)
             start.means[rows], start.variances[rows] = own.means, own.variances
             start, slots = start._replace(reward_variance=own.reward_variance), found.slots
@@ -195,19 +195,20 @@ class NamedTotals(_Totals[ItemTotals]):
         self._kept.load(dumped[1:], self._read)
         self._as_stated = dumped[:1] == b"\x01"
 
-    def released(self) -> tuple[FeatureLayout, Worth]:
+    def released(self) -> tuple[FeatureLayout, WeightedSums]:
         """See `_Totals.released`: the sums of rows that have had an item."""
         totals = self._kept.best
         rows = np.flatnonzero(totals.entries > 0)
-        return replace(self._form.layout, arms=int(rows.size)), totals.worth(rows)
+        return replace(self._form.layout, arms=int(rows.size)), totals.weighted_sums(rows)
 
-    def _foretold(self, window: Worth, entries: Int32, totals: ItemTotals) -> float:
-        """How well totals predicted a window (`foretold`), in rows with the same item before and in the window."""
+    def _log_score(self, window: WeightedSums, entries: Int32, totals: ItemTotals) -> float:
+        """How well totals predicted a window (`log_score`), in rows with the same item before and in the window."""
         rows = np.flatnonzero((totals.entries > 0) & (totals.entries == entries))
         if not rows.size:
             return 0.0
         layout = replace(self._form.layout, arms=int(rows.size))
-        return foretold(layout, totals.worth(rows), Worth(window.ones[rows], window.zeros[rows], window.variance))
+        found = WeightedSums(window.ones[rows], window.zeros[rows], window.variance)
+        return log_score(layout, totals.weighted_sums(rows), found)
 
     def _make(self, fade: float) -> ItemTotals:
         carried, started = self._system.window_tree is not None, self._form.start is not None

@@ -352,7 +352,7 @@ class LearnerMachine(DecisionRole):
             elif isinstance(item, Forget):
                 self._advance(item.log_time_ms, batch)
                 self._forget(item.user)
-        self.agents.rest()
+        self.agents.spill_surplus()
 
     def _adopt(self, published: Published, batch: Batch) -> None:
         try:
@@ -459,7 +459,7 @@ class LearnerMachine(DecisionRole):
         event_id, user = columns.event_ids[row], columns.users[row]
         agent = self.agents.get(user)
         if agent is not None and self.expire_ms is not None and agent.seen_ms + self.expire_ms <= now_ms:
-            self.agents.give_up(user)
+            self.agents.delete_state(user)
             batch.counts[Outcome.EXPIRED] += 1
             agent = None
         if agent is None or columns.eligible[row] or columns.after_clicks[row] >= 0:
@@ -630,7 +630,7 @@ class LearnerMachine(DecisionRole):
 
     def _forget(self, user: str) -> None:
         """Delete a user's state, and remove their name from the remembered events."""
-        self.agents.give_up(user)
+        self.agents.delete_state(user)
         if self.lift is not None:
             self.lift.forget(lift_user(self.user_key(user)))
         self.forget_events(user)
@@ -671,7 +671,7 @@ class LookAhead:
         self._policy.prepare(columns.contexts[rows])
         users, eligible = columns.users, columns.eligible
         found = ((row, agent_of(users[row])) for row in rows if not eligible[row])
-        known = [(row, agent.knows(), agent.steps) for row, agent in found if agent is not None]
+        known = [(row, agent.current_state(), agent.steps) for row, agent in found if agent is not None]
         places = [row for row, _, _ in known]
         arms = self._policy.best([state for _, state, _ in known], columns.contexts[places])
         self._found = {row: (state, steps, arm) for (row, state, steps), arm in zip(known, arms, strict=True)}
@@ -683,7 +683,7 @@ class LookAhead:
             return UNSCORED
         state, steps, arm = found
         # A user's own state changes in place with every step, so the steps are compared, too.
-        return arm if agent.steps == steps and agent.knows() is state else UNSCORED
+        return arm if agent.steps == steps and agent.current_state() is state else UNSCORED
 
 
 def lift_record(

@@ -48,14 +48,14 @@ def prepare(config: P2BConfig, given: Given) -> Mapping[str, bytes]:
     if config.slot.sealed:
         made |= first_keys(given, config.devices)
     if config.devices:
-        there = Artefacts(artefacts.where, {**artefacts.files, **made})
+        so_far = Artefacts(artefacts.where, {**artefacts.files, **made})
         made[AGREEMENT] = agreement_of(
-            P2BSystem.declared(config, False, read_start(there), *_published_keys(config, there))
+            P2BSystem.declared(config, False, read_start(so_far), *_published_keys(config, so_far))
         )
     if summed_of(config).fits_encoder and not artefacts.has(ENCODER):
-        there = Artefacts(artefacts.where, {**artefacts.files, **made})
-        sealing = read_sealing(there) if config.slot.sealed else None
-        made[ENCODER] = encoder_file(_encoder_of(read_start(there)) or P2BSystem.fitted(config, sealing).encoder)
+        so_far = Artefacts(artefacts.where, {**artefacts.files, **made})
+        sealing = read_sealing(so_far) if config.slot.sealed else None
+        made[ENCODER] = encoder_file(_encoder_of(read_start(so_far)) or P2BSystem.fitted(config, sealing).encoder)
     if started:
         _require_start(config, Artefacts(artefacts.where, {**artefacts.files, **made}))
     return made

@@ -30,7 +30,7 @@ def agreement_of(system: P2BSystem) -> bytes:
     start = cold_start(layout.arms, layout.cells, len(layout.schema.table))
     exchange, took_part = system.guarantee().life_prices.which, system.guarantee().life_prices.took_part
     assert took_part is not None, "whether somebody took part is not public here"
-    said: dict[str, Any] = {
+    agreement: dict[str, Any] = {
         "format": FORMAT,
         "deployment": config.deployment,
         "configuration": system.digest.hex(),
@@ -66,7 +66,7 @@ def agreement_of(system: P2BSystem) -> bytes:
             "reward_variance": start.reward_variance,
         },
     }
-    return (json.dumps(said, indent=1, ensure_ascii=False) + "\n").encode()
+    return (json.dumps(agreement, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def _terms(system: P2BSystem) -> dict[str, Any]:

@@ -29,70 +29,39 @@ def device_facts(config: P2BConfig, slots: int) -> Sequence[Fact]:
             "devices_send",
             size,
             f"What leaves a device: {many} in a life, of {size} bytes each, whatever is in it, after "
-            f"{slot.after_interactions} decisions; and requests for the model, which is the same for everybody. It "
-            f"leaves within {wait} of the decision that completes it, at a time that a coin draws, or "
-            "when the device next runs. There is no cookie, no credential and no id but the slot's, used once.",
+            f"{slot.after_interactions} decisions; and requests for the model, which is the same for everybody. A slot "
+            f"leaves at a random time within {wait} after the decision that completes it, or later when the device "
+            "next runs. There is no cookie, no credential and no id but the slot's, used once.",
             DEVICES,
         ),
-        *_FACTS,
+        *(Fact(name, 1.0, text, DEVICES) for name, text in _TEXTS.items()),
     )
 
 
-_FACTS = (
-    Fact(
-        "devices_see",
-        1.0,
-        "Who sees what of a device: the gateway an address, a time and an opaque id, and never what a slot holds; the "
-        "broker's operator sealed slots of one size; who has the shuffler's sealing key what a slot holds, without an "
-        "address; who has both sides puts them together. The device itself holds all that its user did.",
-        DEVICES,
-    ),
-    Fact(
-        "devices_ask",
-        1.0,
-        "What the gateway learns of a request for the model: that somebody at this address has one already, and which "
-        "version. It can keep a newer one back, and it can make none: a device takes only what the aggregator signed "
-        "for the agreement that it was shipped with, at no higher price, never an older version than it has seen.",
-        DEVICES,
-    ),
-    Fact(
-        "devices_cleared",
-        1.0,
-        "A device that was cleared, and each further device of one person, is another user: D of them cost D lives, "
-        "and nobody can know it. In a browser a mark beside the state says what was spent: where the state alone is "
-        "cleared, it goes on from there. Browsers clear both together.",
-        DEVICES,
-    ),
-    Fact(
-        "devices_restored",
-        1.0,
-        "One that is restored from an older copy numbers its slots anew, under the same ids, with other content; none "
-        "counts twice, whichever comes first. Who reads the shuffler's zone sees both.",
-        DEVICES,
-    ),
-    Fact(
-        "devices_killed",
-        1.0,
-        "One that is ended at any moment may forget its last decisions. It sends no second slot, and no other bytes "
-        "for one that may have left: a slot is in the device's storage before it leaves.",
-        DEVICES,
-    ),
-    Fact(
-        "devices_flooded",
-        1.0,
-        "Whoever forges slots changes nobody's guarantee: each moves the sums by a bounded amount, and the noise is "
-        "scaled to what one slot can move, however many beside it are known. In the model n forged slots weigh as n "
-        "users do, and they fill windows: releases come sooner with fewer users in them, and a counter over windows "
-        "(release.horizon) ends sooner. A gateway takes so many of one address, or of one IPv6 network of 64 bits, an "
-        "hour (devices.slots_per_hour), so m addresses send m times as many; devices behind one address share that. "
-        "A slot that is refused for that is sent later, whatever it holds. There are no blind tokens (RFC 9578), and "
-        "nobody has to prove to be a person.",
-        DEVICES,
-    ),
-    Fact(
-        "devices_have_no",
-        1.0,
-        "Decisions are on devices alone: there is no lift over a hold-out, no shadow, and no evaluation on a log.",
-        DEVICES,
-    ),
-)
+_TEXTS = {
+    "devices_see": "Who sees what of a device: the gateway sees an address, a time and an opaque id, and never what a "
+    "slot holds. The broker's operator sees sealed slots of one size. Whoever has the shuffler's sealing key sees "
+    "what a slot holds, without an address. Whoever has both sides can put them together. The device itself holds all "
+    "that its user did.",
+    "devices_ask": "What the gateway learns from a request for the model: whether somebody at this address has a "
+    "model already, and which version. A gateway can keep a newer model back, but it cannot forge one: a device takes "
+    "only what the aggregator signed for the device's own agreement, at no higher price, and never an older version "
+    "than it has seen.",
+    "devices_cleared": "A device that was cleared counts as another user, and so does each further device of one "
+    "person; nobody can know that. D such users of one person cost D times the price of a life. In a browser a mark "
+    "beside the state says what was spent: if the state alone is cleared, the device continues from the mark. "
+    "Browsers clear both together.",
+    "devices_restored": "A device that is restored from an older copy may send a slot again, under the same id, with "
+    "other content. Only the slot that comes first counts. Whoever reads the shuffler's zone sees both.",
+    "devices_killed": "A device that is ended at any moment may forget its last decisions. It sends no slot twice "
+    "with different bytes: a slot is in the device's storage before it leaves.",
+    "devices_flooded": "Whoever forges slots changes nobody's guarantee: each moves the sums by a bounded amount, and "
+    "the noise is scaled to what one slot can move, even for somebody who knows all other slots. In the model n "
+    "forged slots weigh as much as n users. They also fill windows: releases come sooner with fewer users in them, "
+    "and a counter over windows (release.horizon) ends sooner. A gateway limits the slots an hour from one address, "
+    "or from one IPv6 network of 64 bits (devices.slots_per_hour), so m addresses can send m times as many, and "
+    "devices behind one address share the limit. A slot over the limit is refused and sent later, whatever it holds. "
+    "There are no blind tokens (RFC 9578), and nobody has to prove to be a person.",
+    "devices_have_no": "Decisions are on devices alone: there is no lift over a hold-out, no shadow, and no "
+    "evaluation on a log.",
+}

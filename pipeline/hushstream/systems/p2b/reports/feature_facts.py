@@ -36,8 +36,9 @@ def facts_of(config: P2BConfig) -> Sequence[Fact]:
         Fact(
             "noise_of_an_item",
             noise,
-            f"{layout.cells} cells an item, {form.content_bytes} bytes a slot. Of some {slots:.4g} slots an item, its "
-            f"total is off by {noise:.3g} (one deviation) at the end of {count_text(windows, 'window')}{advice}.",
+            f"{layout.cells} cells an item, {form.content_bytes} bytes a slot. After {count_text(windows, 'window')} "
+            f"an item has some {slots:.4g} slots, and the standard deviation of the noise in this total is "
+            f"{noise:.3g}{advice}.",
         ),
         *_forgetting(config),
         *(_items(config) if config.named_items else ()),
@@ -108,7 +109,7 @@ def _forgetting(config: P2BConfig) -> Iterator[Fact]:
         yield Fact(
             "half_lives",
             len(HALF_LIVES),
-            "The model forgets with the half-life that foretold the released windows so far best, or not at all "
+            "The model forgets with the half-life that predicted the released windows so far best, or not at all "
             "(`model.half_life: auto`). It costs nothing and refunds nothing: it reads what was released, and every "
             "price here is as without it.",
         )

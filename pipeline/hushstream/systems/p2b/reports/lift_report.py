@@ -16,7 +16,7 @@ from hushstream.systems.p2b.configuration import LiftConfig
 from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.lift import GroupRate, Lift, lift_of
 
-_BASIS = "Of decisions whose wait for a reward is over; the 95 % hold however alike the decisions of one user are."
+_BASIS = "Decisions that wait for a reward are left out. The 95 % hold however alike the decisions of one user are."
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class LiftReport:
         for (name, rate), counted in zip(groups, self.lift.counted, strict=True):
             if rate is None:
                 lines.append(
-                    f"{name}: too little was shown to tell from the noise: about "
+                    f"{name}: too little was shown to distinguish it from the noise: about "
                     f"{count_text(max(0.0, counted), 'decision', '.0f')} "
                     f"counted, some {self.lift.needed:.0f} needed, so {math.ceil(self.lift.needed - counted)} more."
                 )

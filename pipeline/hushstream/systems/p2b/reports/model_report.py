@@ -37,7 +37,7 @@ from hushstream.systems.p2b.reports.planning.forecast import Sample, noise_of_ce
 
 Float64 = NDArray[np.float64]
 
-_MOST_TOLD = 5
+_MOST_SHOWN = 5
 _COMPARED = 2
 _REWARD_VARIANCE = 0.25
 _LINE = "private"
@@ -60,8 +60,8 @@ class ShownItem(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys."""
-        told = {"title": self.title, "retired": self.retired}
-        return {"item": self.item, **{name: value for name, value in told.items() if value}}
+        named = {"title": self.title, "retired": self.retired}
+        return {"item": self.item, **{name: value for name, value in named.items() if value}}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,19 +119,19 @@ class ModelTable:
         lines += ["", "Items, by expected reward"]
         for row in np.argsort(-self.own, kind="stable").tolist():
             reward = f"{self.own[row]:.4f} +- {self.own_deviations[row]:.4f}"
-            lines.append(f"  {self.items[row].called}: {reward}{self._told(row)}")
+            lines.append(f"  {self.items[row].called}: {reward}{self._surest_effects(row)}")
         lines += ["", "Best item by cell"]
         lines += [f"  {one.as_text()}" for one in self.segments()]
         lines += ["", "Share of the noise in the variance of an average effect"]
         lines += [f"  {name}: {share:.0%}" for name, share in self.noise.items()]
         return "\n".join(lines) + "\n"
 
-    def _told(self, row: int) -> str:
+    def _surest_effects(self, row: int) -> str:
         """The surest effects of an item that exceed two standard deviations, as text."""
         sure = np.abs(self.effects[row]) / np.maximum(self.deviations[row], 1e-300)
-        places = [place for place in np.argsort(-sure, kind="stable")[:_MOST_TOLD].tolist() if sure[place] > 2]
-        told = ", ".join(f"{self.cells[place]} {self.effects[row, place]:+.4f}" for place in places)
-        return f"; {told}" if told else ""
+        places = [place for place in np.argsort(-sure, kind="stable")[:_MOST_SHOWN].tolist() if sure[place] > 2]
+        text = ", ".join(f"{self.cells[place]} {self.effects[row, place]:+.4f}" for place in places)
+        return f"; {text}" if text else ""
 
     def segments(self) -> list[Segment]:
         """The best item on offer in each cell; empty if only one item is on offer."""
@@ -227,7 +227,7 @@ class ModelChange:
             f"{count_text(len(self.changed), 'cell')}."
         ]
         lines += [f"  {new.as_text()}; before, {old.item.called}" for old, new in self.changed]
-        lines += [f"  {item.called}: {by:+.4f}" for item, by in self.moved[:_MOST_TOLD]]
+        lines += [f"  {item.called}: {by:+.4f}" for item, by in self.moved[:_MOST_SHOWN]]
         lines += [f"  {item.called}: new" for item in self.entered]
         lines += [f"  {item.called}: gone" for item in self.left]
         return "\n".join(lines) + "\n"
@@ -374,11 +374,11 @@ def _noise_of_features(system: P2BSystem, fields: Mapping[str, Any], rate: float
     share = rate if chance is None else min(max(chance * (1 - missed), 1e-6), 0.999)
     sample = Sample(max(1.0, fields["observations"]), 0.0, _variance(system, fields))
     found = noise_of_cells(layout, arms, sample, share)
-    told = {}
+    shares = {}
     for block in layout.blocks:
         sampling = arms * block.cells / (sample.slots * share * (1 - share))
-        told[block.name or "an item's own reward"] = found[block.name] ** 2 / (found[block.name] ** 2 + sampling)
-    return told
+        shares[block.name or "an item's own reward"] = found[block.name] ** 2 / (found[block.name] ** 2 + sampling)
+    return shares
 
 
 def _variance(system: P2BSystem, fields: Mapping[str, Any]) -> float:

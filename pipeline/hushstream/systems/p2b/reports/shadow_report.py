@@ -24,9 +24,9 @@ from hushstream.systems.p2b.lift import NORMAL_95, SUMS, ShareCounts, decisions_
 from hushstream.systems.p2b.reports.lift_report import newest_releases
 
 _BASIS = (
-    "What the application showed is taken as if, among visits with the same answer, it did not follow from what these "
+    "This assumes that, among visits with the same answer, the application's choice did not depend on what these "
     "visits would have rewarded. The 95 % hold however alike the decisions of one user are. "
-    "A doubly robust estimate is made inside the edge zone alone, of an export."
+    "A doubly robust estimate needs an export, inside the edge zone."
 )
 
 
@@ -118,7 +118,7 @@ class ShadowReport:
             f"application showed what was answered."
         )
         if found.lift is None or found.interval is None:
-            lines.append("Too little was shown to tell the lift from the noise: go on.")
+            lines.append("Too little was shown to distinguish the lift from the noise: continue.")
         else:
             low, high = found.interval
             lines += [
@@ -136,10 +136,11 @@ def _verdict(found: ShadowLift) -> Iterable[str]:
     if found.unseen >= 0.005:
         yield (
             f"{100 * found.unseen:.0f} % of the answers are items that were hardly ever shown to those who were "
-            f"answered them: what these earn is anybody's guess, and the interval holds all of it."
+            f"answered them: what these would earn is unknown, and the interval covers every possibility."
         )
     if found.certain:
-        yield "It would bring more." if found.lift is not None and found.lift > 0 else "It would bring less."
+        more = found.lift is not None and found.lift > 0
+        yield f"The answers would bring {'more' if more else 'less'} than what is shown."
     elif found.decisions_more is None:
         yield "More decisions alone would not show a lift: let some visits see other items than you show now."
     else:

@@ -17,7 +17,7 @@ Int64 = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 
-class Worth(NamedTuple):
+class WeightedSums(NamedTuple):
     """Sums from which `server.effects` computes effects.
 
     Attributes:
@@ -55,11 +55,11 @@ class Weights:
         self.squares = self.squares * (self.fade * self.fade) + np.where(rows, float(slots), 0.0)
 
     @property
-    def worth_slots(self) -> Float64:
+    def effective_slots(self) -> Float64:
         """The effective number of slots of each row (rows,); 0 for a row without a window."""
         return self.slots * self.slots / np.where(self.squares > 0.0, self.squares, 1.0)
 
-    def worth(self, ones: Float64, zeros: Float64, variance: float | Float64) -> Worth:
+    def scaled(self, ones: Float64, zeros: Float64, variance: float | Float64) -> WeightedSums:
         """Scale weighted sums to sums of the effective number of slots.
 
         Args:
@@ -70,7 +70,7 @@ class Weights:
         ratio = self.slots / np.where(self.squares > 0.0, self.squares, 1.0)
         ratio = np.where(self.squares > 0.0, ratio, 1.0)
         whole = [np.rint(ratio[:, None] * one).astype(np.int64) for one in (ones, zeros)]
-        return Worth(whole[0], whole[1], ratio * ratio * variance)
+        return WeightedSums(whole[0], whole[1], ratio * ratio * variance)
 
     def dump(self) -> bytes:
         """The weights as little-endian float64."""

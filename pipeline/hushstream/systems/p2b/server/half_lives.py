@@ -25,7 +25,7 @@ from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
 from hushstream.systems.p2b.server.effects import effects, log_likelihood, raw_effects
 from hushstream.systems.p2b.server.elementary import halving
 from hushstream.systems.p2b.server.errors import AggregationError
-from hushstream.systems.p2b.server.fading import Int64, Worth
+from hushstream.systems.p2b.server.fading import Int64, WeightedSums
 from hushstream.systems.p2b.server.totals import CrowdTotals
 
 HALF_LIVES = (1.0, 2.0, 4.0, 8.0, 16.0)
@@ -53,7 +53,7 @@ class Totals(Protocol):
 T = TypeVar("T", bound=Totals)
 
 
-def foretold(layout: FeatureLayout, known: Worth, window: Worth) -> float:
+def log_score(layout: FeatureLayout, known: WeightedSums, window: WeightedSums) -> float:
     """The log-likelihood of a window's raw effects, up to a constant, given sums of the windows before it.
 
     Args:
@@ -103,15 +103,15 @@ class HalfLives(Generic[T]):
         """The factor of earlier windows under the chosen half-life when a new window comes."""
         return self._fades[self.place]
 
-    def add(self, add: Callable[[T], None], foretell: Callable[[T], float]) -> None:
+    def add(self, add: Callable[[T], None], score: Callable[[T], float]) -> None:
         """Add a window to all totals.
 
         Args:
             add: adds it to totals; if it raises an error for the first totals, nothing changes.
-            foretell: how well totals predicted it (`foretold`), before it is added.
+            score: how well totals predicted it (`log_score`), before it is added.
         """
         scored = len(self._totals) > 1 and self._totals[0].crowds >= self._settling
-        scores = [foretell(one) if scored else 0.0 for one in self._totals]
+        scores = [score(one) if scored else 0.0 for one in self._totals]
         for one in self._totals:
             add(one)
         self._scores = [self._score_fade * before + now for before, now in zip(self._scores, scores, strict=True)]
@@ -148,10 +148,10 @@ def add_crowd(
 ) -> None:
     """Add a window to totals of items that stay the same; arguments and errors as in `CrowdTotals.add`."""
 
-    def foretell(totals: CrowdTotals) -> float:
-        return foretold(layout, totals.worth(), Worth(ones, zeros, variance)) if totals.crowds else 0.0
+    def score(totals: CrowdTotals) -> float:
+        return log_score(layout, totals.weighted_sums(), WeightedSums(ones, zeros, variance)) if totals.crowds else 0.0
 
-    kept.add(lambda totals: totals.add(ones, zeros, variance, slots), foretell)
+    kept.add(lambda totals: totals.add(ones, zeros, variance, slots), score)
 
 
 def _parts(dumped: bytes, place: int) -> Sequence[bytes]:

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushstream.systems.p2b.server.errors import AggregationError
-from hushstream.systems.p2b.server.fading import Weights, Worth
+from hushstream.systems.p2b.server.fading import WeightedSums, Weights
 from hushstream.systems.p2b.server.totals import CrowdTotals
 
 Int64 = npt.NDArray[np.int64]
@@ -107,15 +107,15 @@ class ItemTotals:
     def behind(self, rows: Int64) -> Float64:
         """The share (n,) of all slots that some rows have, weighted as the windows are; only if ``started``."""
         assert self._weights is not None, "expected totals of a deployment that begins with a model"
-        together = self._all.worth_slots
-        return np.asarray(self._weights.worth_slots[rows] / together if together > 0.0 else np.zeros(len(rows)))
+        together = self._all.effective_slots
+        return np.asarray(self._weights.effective_slots[rows] / together if together > 0.0 else np.zeros(len(rows)))
 
-    def worth(self, rows: Int64) -> Worth:
+    def weighted_sums(self, rows: Int64) -> WeightedSums:
         """The sums of some rows from which a model is made."""
         if self._weights is None or self._fade == 1.0:
-            return Worth(self.ones[rows], self.zeros[rows], self.variances[rows])
-        ones, zeros, variances = self._weights.worth(self.ones, self.zeros, self.variances)
-        return Worth(ones[rows], zeros[rows], np.asarray(variances)[rows])
+            return WeightedSums(self.ones[rows], self.zeros[rows], self.variances[rows])
+        ones, zeros, variances = self._weights.scaled(self.ones, self.zeros, self.variances)
+        return WeightedSums(ones[rows], zeros[rows], np.asarray(variances)[rows])
 
     def dump(self) -> bytes:
         """The totals as bytes."""

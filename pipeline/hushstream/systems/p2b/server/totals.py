@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushstream.systems.p2b.server.errors import AggregationError
-from hushstream.systems.p2b.server.fading import Weights, Worth
+from hushstream.systems.p2b.server.fading import WeightedSums, Weights
 
 Int64 = npt.NDArray[np.int64]
 
@@ -77,15 +77,15 @@ class CrowdTotals:
         self.slots += slots
 
     @property
-    def worth_slots(self) -> float:
+    def effective_slots(self) -> float:
         """The effective number of slots of all crowds together."""
-        return float(self.slots) if self._weights is None else float(self._weights.worth_slots[0])
+        return float(self.slots) if self._weights is None else float(self._weights.effective_slots[0])
 
-    def worth(self) -> Worth:
+    def weighted_sums(self) -> WeightedSums:
         """The sums from which a model is made."""
         if self._weights is None:
-            return Worth(self.ones, self.zeros, self.variance)
-        return self._weights.worth(self.ones, self.zeros, self.variance)
+            return WeightedSums(self.ones, self.zeros, self.variance)
+        return self._weights.scaled(self.ones, self.zeros, self.variance)
 
     def dump(self) -> bytes:
         """The totals as bytes: a header, then little-endian int64; if crowds fade, float64 and the weights."""

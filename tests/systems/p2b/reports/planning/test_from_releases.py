@@ -120,7 +120,7 @@ def test_it_says_what_more_of_each_would_bring_and_more_is_never_less() -> None:
     assert now["share"] < more["4 items in place of 8"]["share"], "twice as many slots each"
     said = plan.as_text()
     assert "\nWhat more would bring\n" in said
-    assert "12 weeks more still pay: go on" in said
+    assert "12 weeks more still pay: continue" in said
     assert "from 3 windows of 18,000 slots" in said
 
 

@@ -101,7 +101,7 @@ def released_plan(system: P2BSystem, records: Iterable[ReleasedAt], asked: Audie
         "factors": list(found.factors),
         "more": {name: {"share": one.share, "reward": one.private} for name, one in levers.items()},
     }
-    return replace(plan, more=(*_told(levers), *_drift(config, windows, half_life)), facts=facts)
+    return replace(plan, more=(*_gains_in_words(levers), *_drift(config, windows, half_life)), facts=facts)
 
 
 def read_windows(system: P2BSystem, records: Iterable[ReleasedAt]) -> Windows:
@@ -151,18 +151,18 @@ def _drift(config: P2BConfig, windows: Windows, half_life: float | None) -> Iter
     if len(windows.each) < _LEAST_WINDOWS:
         return
     if half_life is None:
-        yield "no drift is seen: windows of the past foretell the next one best when none is forgotten"
+        yield "no drift is seen: past windows predict the next one best if none is forgotten"
         return
     if config.half_life == "auto":
         yield (
-            f"the world changes: windows of the past foretell the next one best with a half-life of {half_life:g}, and "
-            f"the model follows (model.half_life: auto)"
+            f"the world changes: past windows predict the next one best with a half-life of {half_life:g}, and the "
+            f"model follows (model.half_life: auto)"
         )
         return
     each = half_life / config.partitions.shuffler
     set_to = "" if config.half_life is None else f" (it is {config.half_life:g})"
     yield (
-        f"the world changes: windows of the past foretell the next one best with a half-life of {half_life:g}; set "
+        f"the world changes: past windows predict the next one best with a half-life of {half_life:g}; set "
         f"model.half_life: {each:g} in the next deployment{set_to}, or auto"
     )
 
@@ -217,7 +217,7 @@ def _after(ahead: Forecaster, windows: Windows, slots: float) -> Forecast:
     return ahead.of(ahead.after(slots, each))
 
 
-def _told(levers: Mapping[str, Forecast]) -> Iterator[str]:
+def _gains_in_words(levers: Mapping[str, Forecast]) -> Iterator[str]:
     now = levers["now"]
     for name, one in levers.items():
         share = "nothing to gain" if one.share is None else f"{max(0.0, one.share):.2f} of the non-private gain"
@@ -226,11 +226,11 @@ def _told(levers: Mapping[str, Forecast]) -> Iterator[str]:
     last = f"{_WEEKS[-1]} weeks more"
     more = levers[last].private - now.private
     if now.gain <= LEAST_GAIN * now.cold and levers[last].gain <= LEAST_GAIN * now.cold:
-        yield f"{last} do not make it better than no learning: stop, or change what stands above"
+        yield f"{last} do not make it better than no learning: stop, or make one of the changes above"
     elif more <= LEAST_GAIN * now.cold:
         yield f"{last} add next to nothing: what is released is enough, unless the world changes"
     else:
-        yield f"{last} still pay: go on"
+        yield f"{last} still pay: continue"
 
 
 def _assumed(windows: Windows, audience: Audience, found: EstimatedSpreads) -> tuple[str, ...]:
@@ -240,8 +240,8 @@ def _assumed(windows: Windows, audience: Audience, found: EstimatedSpreads) -> t
         f"from {count_text(windows.count, 'window')} of {count_text(windows.slots, 'slot', ',')}: effects on log-odds "
         f"differ over items by {found.spreads.arms:.2f} (items), {blocks}; the range is all of them times {low:.2f} to "
         f"{high:.2f} (95 %)",
-        f"a random item is rewarded in {found.spreads.rate:.2%} of visits; by {found.spreads.rest:g} effects differ "
-        f"that nobody can learn (assumed)",
+        f"a random item is rewarded in {found.spreads.rate:.2%} of visits; effects that nobody can learn differ by "
+        f"{found.spreads.rest:g} (assumed)",
         f"{count_text(audience.users, 'new user', ',')} come every {count_text(audience.days, 'day', 'g')}, evenly, "
         f"and each makes {count_text(audience.visits, 'visit')} within as many days; nothing changes with time",
     )

@@ -37,10 +37,10 @@ def aggregator_outlook(machine: AggregatorMachine) -> tuple[int, Callable[[], Ma
     if isinstance(totals, PrivateTotals):
         raw = partial(effects_of_codes, *totals.released(), config.release.levels)
     else:
-        layout, worth = totals.released()
+        layout, sums = totals.released()
         if not layout.arms:
             return None
-        raw = partial(raw_effects, layout, *worth)
+        raw = partial(raw_effects, layout, *sums)
     return windows, partial(_outlook, config, slots, windows, raw)
 
 

@@ -265,13 +265,14 @@ def _early(config: P2BConfig) -> tuple[str, ...]:
     if settles >= window:
         return ()
     held = (
-        "holds none of a user's visits of that time, and nothing where all were"
+        "are left out of it (if all are, the slot is null)"
         if config.release.form == "features"
-        else "knows of a user's visits of that time only what was rewarded"
+        else "are only in it if they were rewarded"
     )
     return (
         f"feedback.settle_seconds: a slot leaves {settles:g} to {2 * settles:g} s after its last visit, and a reward "
-        f"may take {window:g} s (feedback.attribution_window_seconds): it {held}; state at least {window:g}",
+        f"may take {window:g} s (feedback.attribution_window_seconds): visits that still wait for a reward {held}; "
+        f"state at least {window:g}",
     )
 
 
@@ -331,14 +332,14 @@ def _verdict(
     if ahead.withheld:
         return False, (
             "It will not beat no learning: crowds of rewarded tuples stay below the threshold of "
-            f"{resolve_threshold(config)}, so they are withheld, and the model learns what was not rewarded alone."
+            f"{resolve_threshold(config)}, so they are withheld, and the model learns from unrewarded visits alone."
         )
     if days[0] is None:
         return False, "It will not beat no learning within a year, even where effects are large: the noise is too much."
     share = end.share or 0.0
     kept = f"after a year it keeps {share:.2f} of the non-private gain"
     if days[2] is None:
-        return None, f"It may or may not beat no learning, by how large effects are; expected, {kept}."
+        return None, f"It may or may not beat no learning: that depends on how large effects are. Expected: {kept}."
     return True, f"It will beat no learning; {kept}."
 
 
@@ -388,12 +389,12 @@ def _noise(ahead: Forecaster) -> tuple[str, ...]:
 def _holdout(config: P2BConfig, need: HoldoutNeed | None) -> str:
     share = config.lift.holdout or ASSUMED_SHARE
     if need is None:
-        return "no hold-out shows a gain that is not there"
+        return "there is no gain that a hold-out could show"
     asked = "" if config.lift.holdout else f" (none is configured: a share of {share:g} is assumed)"
     return (
-        f"to show the gain ({need.power:.0%} of the time, 5 % two-sided) {need.users:,} users of it are needed, so "
-        f"{math.ceil(need.users / share):,} users in all{asked}; each counts with "
-        f"{count_text(config.lift.decisions_per_user, 'decision')} at most, taken as alike as they can be"
+        f"to show the gain (power {need.power:.0%}, two-sided test at 5 %) it needs {need.users:,} users, so "
+        f"{math.ceil(need.users / share):,} users in all{asked}; of each user at most "
+        f"{count_text(config.lift.decisions_per_user, 'decision')} count, assumed to be fully dependent"
     )
 
 

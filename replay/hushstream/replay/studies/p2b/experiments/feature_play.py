@@ -45,7 +45,7 @@ from hushstream.systems.p2b.reports.planning.forecast import Habits
 from hushstream.systems.p2b.reports.planning.plan import ASSUMED_REST
 from hushstream.systems.p2b.server.effects import effects, raw_effects
 from hushstream.systems.p2b.server.estimate import model_from_sums
-from hushstream.systems.p2b.server.fading import Worth
+from hushstream.systems.p2b.server.fading import WeightedSums
 from hushstream.systems.p2b.server.warm_start import cold_start, warm_start
 from hushstream.systems.p2b.shuffler.linear_sums import linear_sums, noised_sums
 from hushstream.systems.p2b.shuffler.sums import Domain, Reports, noised, slot_sums
@@ -305,8 +305,8 @@ def estimated_of(task: Task, line: Line, contributed: _Contributed) -> tuple[flo
     world, layout = world_of(task), layout_for(task, line)
     windows = list(_released(task, replace(line, form="linear"), contributed, 0))
     habits = Habits(task.arms, ROUNDS, ROUNDS, click_chance(world.click_rate))
-    first = raw_effects(layout, *_worth(windows[:1])).share
-    found = estimated_spreads(raw_effects(layout, *_worth(windows)), first, habits, ASSUMED_REST, None)
+    first = raw_effects(layout, *_weighted_sums(windows[:1])).share
+    found = estimated_spreads(raw_effects(layout, *_weighted_sums(windows)), first, habits, ASSUMED_REST, None)
     low, _, high = found.factors
     spreads = found.spreads
     return (low, high, spreads.rate, spreads.arms, *spreads.blocks.values())
@@ -319,13 +319,13 @@ class _Window(NamedTuple):
     variance: float
 
 
-def _worth(windows: Sequence[_Window]) -> Worth:
+def _weighted_sums(windows: Sequence[_Window]) -> WeightedSums:
     together = np.sum([one.sums for one in windows], axis=0)
-    return Worth(together[0], together[1], sum(one.variance for one in windows))
+    return WeightedSums(together[0], together[1], sum(one.variance for one in windows))
 
 
 def _linear(task: Task, line: Line, contributed: _Contributed, draw: int) -> NormalPrior:
-    found = effects(layout_for(task, line), *_worth(list(_released(task, line, contributed, draw))))
+    found = effects(layout_for(task, line), *_weighted_sums(list(_released(task, line, contributed, draw))))
     start = warm_start(found, click_chance(world_of(task).click_rate), ROUNDS)
     return NormalPrior.of(start.means, start.variances, start.reward_variance)
 

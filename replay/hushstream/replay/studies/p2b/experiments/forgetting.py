@@ -145,7 +145,7 @@ def play(trial: Trial) -> tuple[float, ...]:
         rows = np.concatenate([part.rows for part in parts])
         arms, clicks = (np.concatenate([part[place] for part in parts]) for place in (1, 2))
         add_crowd(kept, layout, *releases.of(rows, arms, clicks), trial.window)
-        start = warm_start(effects(layout, *kept.best.worth()), click_chance(world.click_rate), ROUNDS)
+        start = warm_start(effects(layout, *kept.best.weighted_sums()), click_chance(world.click_rate), ROUNDS)
     return tuple(rewards)
 
 

@@ -169,7 +169,7 @@ class _Deployment:
         totals, start = self._totals, cold_start(self._world.arms, self._cells, len(self._world.schema.table))
         rows = np.flatnonzero(totals.entries > 0)
         layout = replace(self._layout, arms=int(rows.size))
-        found = effects(layout, *totals.worth(rows))
+        found = effects(layout, *totals.weighted_sums(rows))
         known = warm_start(found, click_chance(self._world.click_rate), ROUNDS)
         start.means[rows], start.variances[rows] = known.means, known.variances
         return start._replace(reward_variance=known.reward_variance)

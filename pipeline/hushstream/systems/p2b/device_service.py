@@ -16,8 +16,8 @@ _BEHIND = 1
 """A slot may name the current period or the one before it."""
 
 
-class VisitDesk:
-    """See `Desk`."""
+class VisitDeviceService:
+    """See `DeviceService`."""
 
     topic = "reports"
     opening: bytes | None = None
@@ -35,7 +35,7 @@ class VisitDesk:
         return SLOT_RECORD, fields
 
     def follow(self, fields: Mapping[str, Any]) -> ModelBody:
-        """See `Desk.follow`. No slot depends on a model, so nothing of it is kept."""
+        """See `DeviceService.follow`. No slot depends on a model, so nothing of it is kept."""
         body = ModelBody.of(fields, self._system)
         Statement.signed_in(fields, body.signing, self.digest)
         return body

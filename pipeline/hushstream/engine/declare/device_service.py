@@ -17,7 +17,7 @@ class Served(Protocol):
         """The body of the answer."""
 
 
-class Desk(Protocol):
+class DeviceService(Protocol):
     """What a gateway for devices needs of its deployment.
 
     Attributes:

@@ -18,8 +18,8 @@ from hushstream.systems.bgt.slots import slot_bytes
 from hushstream.systems.bgt.stated import signed_round
 
 
-class RatingDesk:
-    """See `Desk`."""
+class RatingDeviceService:
+    """See `DeviceService`."""
 
     topic, partitions = "updates", 1
 
