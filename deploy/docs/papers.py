@@ -19,8 +19,8 @@ _HEAD = """\
 What each of the five papers claims, what its mechanism truly gives, what it reaches as published, and what the sound
 form reaches at the true price, or at the claimed epsilon where the true price is no guarantee. The last column is the
 result without other users' data. `hushstream experiment papers` plays all of it; this page is made from
-[its result](papers.json) by `deploy/docs/papers.py`. What stands behind ± is half of the 95 % interval of the mean over
-seeds (Student's t, so two or three seeds give a wide one); how many seeds there were stands below.
+[its result](papers.json) by `deploy/docs/papers.py`. The figure after ± is half of the 95 % interval of the mean over
+seeds (Student's t, so two or three seeds give a wide one). The number of seeds is given below.
 
 | system | claimed | truly | measure | as published | sound form | at | alone |
 |---|---|---|---|---|---|---|---|

@@ -101,6 +101,10 @@ def test_the_first_page_of_the_runbook_says_of_every_alert_what_to_do_first():
     assert len(page) < 6_000, "one reads it at night"
 
 
+def test_the_runbook_is_shorter_than_60_000_characters():
+    assert len((DEPLOY / "docs" / "runbook.md").read_text(encoding="utf-8")) < 60_000
+
+
 def test_every_alert_links_to_a_section_of_the_runbook(rules):
     headings = re.findall(r"^#+ (.+)$", (DEPLOY / "docs" / "runbook.md").read_text(encoding="utf-8"), re.MULTILINE)
     anchors = {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
