@@ -323,7 +323,7 @@ LIFTED = {
 
 @pytest.mark.parametrize(
     ("sums", "code", "said"),
-    [([900, 300, 100, 20], 0, "Uplift: +0.1333"), ([3, 1, 1, 0], 1, "too little was shown to tell")],
+    [([900, 300, 100, 20], 0, "Uplift: +0.1333"), ([3, 1, 1, 0], 1, "too little was shown to distinguish")],
 )
 def test_a_lift_that_cannot_be_told_from_the_noise_is_exit_code_one(cli, bootstrap, tmp_path, sums, code, said):
     from hushstream.agents.worker.deployment import parse_config, prepare
@@ -364,7 +364,7 @@ def test_a_lift_in_the_shadow_is_read_from_what_was_released(cli, refused, boots
     answer = cli("shadow", *place)
     assert answer.code == code
     assert said in answer.out
-    assert "doubly robust estimate is made inside the edge zone alone" in answer.out
+    assert "doubly robust estimate needs an export, inside the edge zone" in answer.out
     assert cli("shadow", *place, "--json").json["certain"] == (not code)
     assert "expected a deployment with a hold-out" in refused("lift", *place)
 

@@ -330,7 +330,7 @@ def test_a_requested_epoch_of_a_counter_pays_again_and_any_replay_opens_it(relat
     again = kept.replayed(fresh)
     assert again.releases("releases")[1:] == kept.seen.releases("releases")
     assert fresh.snapshot() == kept.machine.snapshot()
-    held = fresh.noised_sums.held()[1]
+    held = fresh.noised_sums.exact_sums()[1]
     assert np.array_equal(held, exact + related.lattice_sums(everyone(related, 0))), "the exact sums went along"
 
 

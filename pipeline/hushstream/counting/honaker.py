@@ -65,11 +65,7 @@ class HonakerTree(Plan):
     @property
     def parameters(self) -> dict[str, Parameter]:
         """See `Plan.parameters`; it adds levels and guard bits."""
-        return {
-            **Plan.parameters.__get__(self),
-            "levels": self.levels,
-            "guard_bits": self.guard_bits,
-        }
+        return {**Plan.parameters.__get__(self), "levels": self.levels, "guard_bits": self.guard_bits}
 
     def mean_square(self, leaves: int) -> float:
         """Sum over levels of how often its bit is set, times v_l; up to the rounding to the lattice (1/12)."""

@@ -115,7 +115,7 @@ def test_a_file_without_rows_or_columns_is_refused(tmp_path):
         own_vendors(file=written(tmp_path, []), mapping=MAPPING)
     with pytest.raises(LogError, match="missing column who"):
         own_vendors(file=written(tmp_path, [row[:-1] for row in ROWS], COLUMNS[:-1]), mapping=MAPPING)
-    with pytest.raises(LogError, match="expected a file, there is none"):
+    with pytest.raises(LogError, match="expected a file, got none"):
         own_vendors(file=str(tmp_path / "nothing.csv"), mapping=MAPPING)
 
 

@@ -27,7 +27,6 @@ from yarl import URL
 
 from hushstream.agents.errors import DENIED, JournalLost
 from hushstream.agents.kafka.compressed_batches import batches_stay_compressed
-from hushstream.agents.kafka.faust_types import NoHttpClient
 from hushstream.agents.kafka.intake import Intake
 from hushstream.agents.kafka.logs import as_records
 from hushstream.agents.security import CLIENT_ID
@@ -264,7 +263,7 @@ def make_app(settings: WorkerSettings, inputs: tuple[str, ...], intake: Intake, 
         datadir=str(settings.datadir / "faust" / settings.role),
         store="memory://",
         TableManager=NoTables,
-        HttpClient=NoHttpClient,
+        HttpClient=object,  # as in `hushstream.agents.kafka.faust_types`: it is never made
         processing_guarantee="at_least_once",
         broker_client_id=CLIENT_ID,
         broker_session_timeout=settings.session_timeout_seconds,
