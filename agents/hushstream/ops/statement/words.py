@@ -47,21 +47,21 @@ def worked_example(system: System, promises: Promises) -> list[tuple[str, str]]:
     fact = system.words.example
     if promise.unnoised:
         told_there = f"whoever reads {', '.join(promise.unnoised)} reads it there: no figure bounds what they learn"
-        return [("example", f"somebody wonders whether {fact}: {told_there}")]
+        return [("example", f"an observer asks whether {fact}: {told_there}")]
     one, life = promise.unit_prices, promises.together
     lines = [
         (
             "example",
-            f"somebody holds it as likely as not that {fact}, and not something else in its place. They read "
+            f"an observer assigns probability 50 % to this: {fact}; and 50 % to something else in its place. They read "
             f"everything that is ever published and know everything about everybody else. {_after(one.which)}",
         )
     ]
     if one.took_part is not None:
         lines.append(("the same, had there been nothing in its place", _after(one.took_part)))
-    what = f"that all that Ann did was one thing and not another, which they held as likely. {_after(life.which)}"
+    what = f"an observer assigns 50 % to each of two things that all of Ann's data may be. {_after(life.which)}"
     lines.append(("the same for one person's whole life", what))
     if life.took_part is not None:
-        what = f"that Ann took part with all that is theirs, and not with nothing. {_after(life.took_part)}"
+        what = f"an observer assigns 50 % to this: Ann took part; and 50 % to the contrary. {_after(life.took_part)}"
         lines.append(("and whether they took part at all", what))
     return lines
 
@@ -84,4 +84,4 @@ def _after(cost: Cost) -> str:
         return "Afterwards they may be as good as certain: more than a million to one."
     high = (100 * Decimal(even_odds(cost))).quantize(Decimal("0.1"), ROUND_CEILING)
     beside = f", but for a chance of at most {delta_text(cost.delta_units)}" if cost.delta_units else ""
-    return f"Afterwards they hold it at most {high} % and at least {100 - high} % likely{beside}."
+    return f"Afterwards they think it at most {high} % and at least {100 - high} % likely{beside}."

@@ -186,7 +186,7 @@ def bars(person: Prices, subject: Subject, unit: str, unit_prices: Prices) -> tu
 def picture(odds: tuple[Odds, ...]) -> list[str]:
     """The bars as lines of text."""
     width = max(len(one.label) for one in odds)
-    lines = ["What somebody who held a thing as likely as not may come to believe of it, at most:"]
+    lines = ["The most that an observer can believe after the release, if they believed 50 % before:"]
     for one in odds:
         full = round(_BAR * one.share)
         lines.append(f"{one.label:<{width}}  {'█' * full}{'·' * (_BAR - full)} {percent(one.share)}{one.chance}")
