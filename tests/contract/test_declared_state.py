@@ -251,6 +251,32 @@ PHASES = ("seals", "sealed_phase")
 """Fields that no recording of a system without phases changes."""
 
 
+UNCHANGED_IN = "UNCHANGED of tests/contract/test_declared_state.py"
+
+
+def kept_in(machine: Any) -> Iterator[tuple[str, str]]:
+    """(field, attribute that it holds) of a machine's packed state."""
+    for name, field in machine.state.fields.items():
+        yield from ((key, f"{type(machine).__name__}.{name}") for key in field.schema(name))
+
+
+def require_explained(
+    left: set[tuple[str, str]], unchanged: set[tuple[str, str]], attributes: Mapping[tuple[str, str], str]
+) -> None:
+    """Refuse fields, by the name of the state, that no recording changes, and no reason says why; and the other way.
+
+    Raises:
+        AssertionError: there are some.
+    """
+    missing = ", ".join(f"{attributes[place]} {place}" for place in sorted(left - unchanged))
+    assert not missing, (
+        f"expected a recording that changes each field of a state, got none for {missing}: play such a record in "
+        f"tests/shared/recordings.py, or say in {UNCHANGED_IN} why none is played"
+    )
+    extra = ", ".join(f"{attributes[place]} {place}" for place in sorted(unchanged - left))
+    assert not extra, f"expected in {UNCHANGED_IN} only fields that no recording changes, got {extra}"
+
+
 @pytest.mark.sweep(keep=["bgt", "colin", "meanarm", "pdol", "poll"])
 @pytest.mark.parametrize("kind", sorted({variant.kind for variant in VARIANTS}))
 def test_a_role_that_left_out_any_one_field_of_its_packed_state_would_be_noticed(kind: str) -> None:
@@ -258,6 +284,7 @@ def test_a_role_that_left_out_any_one_field_of_its_packed_state_would_be_noticed
     changed: set[tuple[str, str]] = set()
     every: set[tuple[str, str]] = set()
     unchanged = set(UNCHANGED)
+    attributes: dict[tuple[str, str], str] = {}
     for variant in VARIANTS:
         if variant.kind != kind:
             continue
@@ -270,6 +297,7 @@ def test_a_role_that_left_out_any_one_field_of_its_packed_state_would_be_noticed
                     other = Rig(recorded(variant), role, home, ROTATED_AND_SUSPECTED)
                     states += [(other, state) for state in states_of(other)]
                 every |= {(form.what, field) for field in start}
+                attributes |= {(form.what, field): attribute for field, attribute in kept_in(rig.machine)}
                 if not any("Seal" in topic.schemas for topic in rig.recording.system.topics):
                     unchanged |= {(form.what, field) for field in PHASES if field in start}
                 for field in start:
@@ -278,11 +306,21 @@ def test_a_role_that_left_out_any_one_field_of_its_packed_state_would_be_noticed
                     assert not others or any(noticed), f"{variant.name}, {form.what}: {field}"
                     changed |= {(form.what, field)} if others else set()
     left = {(what, field) for what, field in every - changed if field not in CONSTANT}
-    assert left <= unchanged, (
-        f"expected a recording that changes each field, got none for {left - unchanged}: play such a record in "
-        "tests/shared/recordings.py, or say in UNCHANGED why none is played"
-    )
-    assert left == unchanged & every, f"UNCHANGED names fields that a recording changes: {unchanged & every - left}"
+    require_explained(left, unchanged & every, attributes)
+
+
+def test_a_field_without_a_recording_is_named_with_its_attribute_and_the_file_to_say_why() -> None:
+    (toy,) = (variant for variant in VARIANTS if variant.name == "meanarm")
+    with toy.registered():
+        (place,) = (one for one in unplayed(toy).homes() if one[0].name == "aggregator")
+        attributes = {("means", field): attribute for field, attribute in kept_in(Rig(unplayed(toy), *place).machine)}
+    known = {("means", "model_version")}
+    said = r"AggregatorMachine\.version \('means', 'model_version'\)"
+    with pytest.raises(AssertionError, match=rf"got none for {said}: .* UNCHANGED of tests/contract/test_declared_st"):
+        require_explained(known, set(), attributes)
+    with pytest.raises(AssertionError, match=rf"UNCHANGED of tests/contract/test_declared_state.py only .* got {said}"):
+        require_explained(set(), known, attributes)
+    require_explained(known, known, attributes)
 
 
 @pytest.mark.parametrize(("variant", "place", "scenario"), [case for case in CASES if case.values[2].rotates])

@@ -159,11 +159,10 @@ def test_a_zone_without_a_topic_for_its_dead_letters_is_refused(kind: Kind) -> N
             replace(kind, topics=left, roles=(role, *kind.roles[1:]))
 
 
+OWN_NAME = "role tally of zone board: expected a name .*, got tally, as role tally of zone ballots"
 ALIKE: Mapping[str, tuple[Mapping[str, Any], str]] = {
-    "name": (
-        {"name": "tally"},
-        "role tally of zone board: expected a name .*, got tally, as role tally of zone ballots",
-    ),
+    "name": ({"name": "tally"}, OWN_NAME),
+    "name and journal": ({"name": "tally", "journal": "journal-ballots"}, OWN_NAME),
     "journal": (
         {"journal": "journal-ballots"},
         "role board of zone board: expected a journal .*, got journal-ballots, as role tally of zone ballots",
