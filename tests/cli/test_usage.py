@@ -62,6 +62,7 @@ def test_the_brokers_help_is_that_of_the_broker(cli):
         (("verify", "-d", "x", "--role", "nobody"), "Invalid value for '--role'"),
         (("keys", "rotate", "nowhere", "x"), "Invalid value for 'zone'"),
         (("keys", "generate", "x", "--zone", "nowhere"), "Invalid value for '--zone'"),
+        (("keys", "generate", "x", "--zone", "server"), "got 'server', a zone without a key"),
         (("dead-letters", "list", "nowhere", "-d", "x"), "Invalid value for 'zone'"),
         (("worker", "learner", "-d", "x", "--metrics-port", "99999"), "Invalid value for '--metrics-port'"),
         (("worker", "learner", "-d", "x", "--session-timeout", "0"), "Invalid value for '--session-timeout'"),

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from hushstream.engine.declare.declaration import System
 from hushstream.engine.records import InputRange, InputSlice, ReplayMismatch, Step
 from hushstream.privacy.promises.contents import Content
 from hushstream.schemas import codec
-from hushstream.schemas.topics import common_name
+from hushstream.schemas.topics import PUBLISHED, common_name
 from hushstream.systems.catalogue import kinds
 from machine_drive import Rig
 from recordings import VARIANTS, Recording, Variant, recorded, require_all, unplayed
@@ -47,6 +48,51 @@ def test_the_guarantee_names_every_topic_that_a_role_takes_input_from(variant: V
         system = unplayed(variant).system
         missing = unnamed_inputs(system, system.core.guarantee().contents)
         assert not missing, f"expected a Content in the guarantee for each input of a role, got none for {missing}"
+
+
+def unnamed_outputs(recording: Recording, contents: Collection[Content]) -> set[str]:
+    """The topics with records of roles that are not among the contents: what a role writes follows from its inputs.
+
+    Exempt are ledgers (prices), dead letters (positions), and the private journals of roles that release: what such a
+    journal says of persons leaves by other topics.
+    """
+    found: set[str] = set()
+    releasing = {role.journal for role in recording.system.roles if role.marks is not None}
+    for topic in recording.system.topics:
+        own = topic.name in releasing and topic.zone != PUBLISHED
+        records = (record for (name, _), part in recording.records.items() if name == topic.name for record in part)
+        written = any(record.value in recording.written for record in records)
+        if written and not (own or topic.is_ledger or topic.holds_dead_letters):
+            found.add(common_name(topic.name))
+    return found - {content.topic for content in contents}
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
+def test_the_guarantee_names_every_topic_that_a_role_writes_content_to(variant: Variant) -> None:
+    with variant.registered():
+        recording = recorded(variant)
+        missing = unnamed_outputs(recording, recording.system.core.guarantee().contents)
+        assert not missing, f"expected a Content in the guarantee for each output of a role, got none for {missing}"
+
+
+def refused_own(recording: Recording) -> set[tuple[str, str, str]]:
+    """(role, topic, reason) of each refusal of a record that a role of the deployment wrote."""
+    found: set[tuple[str, str, str]] = set()
+    for (topic, _), records in recording.records.items():
+        for record in records if topic.startswith("dead-letters") else ():
+            letter = codec.decode(record.value)[1]
+            refused = recording.records[letter["topic"], letter["partition"]][letter["offset"]]
+            if refused.value in recording.written:
+                found.add((letter["role"], letter["topic"], letter["reason"]))
+    return found
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.name)
+def test_no_role_refuses_what_a_role_of_its_deployment_wrote(variant: Variant) -> None:
+    """A journal begins with a Genesis, so its readers have to know that, too."""
+    with variant.registered():
+        found = refused_own(recorded(variant))
+        assert not found, f"expected no refusal of a record of the deployment's own, got (role, topic, reason) {found}"
 
 
 def undeclared_reasons(recording: Recording, shared: Collection[str]) -> set[tuple[str, str]]:
@@ -111,6 +157,20 @@ def test_a_topic_that_a_guarantee_leaves_out_is_noticed() -> None:
         system = unplayed(TOY).system
         contents = [content for content in system.core.guarantee().contents if content.topic != "slots"]
         assert unnamed_inputs(system, contents) == {"slots"}
+
+
+@pytest.mark.parametrize("topic", ["answers", "slots", "sums", "models"])
+def test_an_output_that_a_guarantee_leaves_out_is_noticed(topic: str) -> None:
+    with TOY.registered():
+        contents = [content for content in recorded(TOY).system.core.guarantee().contents if content.topic != topic]
+        assert unnamed_outputs(recorded(TOY), contents) == {topic}
+
+
+def test_a_refusal_of_a_record_of_the_deployments_own_is_noticed() -> None:
+    with TOY.registered():
+        as_if_of_a_role = replace(recorded(TOY), written=recorded(TOY).written | {b"no record"})
+        junk = {("learner", "asks"), ("counter", "slots"), ("aggregator", "sums")}
+        assert refused_own(as_if_of_a_role) == {(*place, "not_single_object") for place in junk}
 
 
 def test_a_reason_that_nobody_declares_is_noticed() -> None:

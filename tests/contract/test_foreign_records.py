@@ -5,6 +5,7 @@ Every role of every registered system, over the recorded logs of a small closed 
 
 * into its journal, before each of its records: the owner that follows the journal passes over them;
 * into each log that it reads, inputs and published models: it folds them, and goes on;
+* into each journal of another role that it reads: what its chain does not hold changes nothing;
 * into its marks and states, and into each ledger: they are told from what the role wrote;
 * into what a client reads.
 
@@ -15,7 +16,8 @@ newer release wrote that, and what follows continues it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from itertools import product
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -26,14 +28,17 @@ from hushstream.engine.declare.declaration import topic_of
 from hushstream.engine.declare.role import Role
 from hushstream.engine.journal.chain import CHAIN_BYTES, NewerJournal
 from hushstream.engine.journal.marks import MarkSeal, MarkUnreadable
+from hushstream.engine.journal.notes import LOST
+from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.machine import readers_of
 from hushstream.engine.records import InputRange, InputRecord, InputSlice, OffChain, Step, TopicPartition
 from hushstream.engine.state.published import StateSeal, StateUnreadable
 from hushstream.ops.spending.ledger_book import Seen
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
+from hushstream.schemas.topics import common_name
 from hushstream.systems.catalogue import kinds
-from machine_drive import Rig
+from machine_drive import Rig, Written
 from recordings import KEYS, VARIANTS, Recording, Variant, recorded, require_all, unplayed
 
 pytestmark = pytest.mark.slow
@@ -80,6 +85,27 @@ def rig(variant: Variant, place: int) -> Iterator[Rig]:
     with variant.registered():
         role, home = list(recorded(variant).homes())[place]
         yield Rig(recorded(variant), role, home)
+
+
+def journals_read(rig: Rig) -> list[TopicPartition]:
+    """The journals of other roles that a role reads: a record counts there if it is on the chain."""
+    return [place for place in rig.machine.positions() if topic_of(rig.recording.system, place[0]).is_journal]
+
+
+def unfollowed(rig: Rig) -> set[TopicPartition]:
+    """The journals among them of which it shows no reader."""
+    return set(journals_read(rig)) - {models.topic for models in readers_of(rig.machine)}
+
+
+def followers() -> Iterator[Any]:
+    for one in HOMES:
+        variant, place = one.values
+        with variant.registered():
+            if journals_read(Rig(unplayed(variant), *list(unplayed(variant).homes())[place])):
+                yield one
+
+
+FOLLOWERS = tuple(followers())
 
 
 def sliced(recording: Recording, part: InputRange) -> InputSlice:
@@ -165,11 +191,78 @@ def _fold_up_to(machine: Any, there: Mapping[TopicPartition, Sequence[InputRecor
         machine.fold(ready)
 
 
-@pytest.mark.parametrize(("variant", "place"), HOMES)
+def off_chain(recording: Recording, journal: TopicPartition, begun: bool) -> Iterator[bytes]:
+    """Records of a journal's own schemas that do not continue it; its first one does where the reader has not begun."""
+    first, *others = [record.value for record in recording.records[journal]]
+    yield from map(another_end, others)
+    if begun:
+        yield first
+    (owner,) = (role.name for role in recording.system.roles if role.journal == journal[0])
+    place = {"deployment": recording.system.config.deployment, "role": common_name(owner), "partition": journal[1]}
+    lost = {"kind": LOST, "topic": "sums", "topic_partition": 0, "low": 0, "high": 1, "after_ms": 0, "before_ms": 0}
+    yield codec.encode("OperatorNote", {**place, **lost, "key_id": bytes(8), "tag": bytes(16)})
+
+
+class Effect(NamedTuple):
+    """What a fold gives and leaves, apart from digests of what was read."""
+
+    journal: list[dict[str, Any] | None]
+    outputs: list[Any]
+    state: dict[str, Any]
+
+
+def effect_of(machine: Any, part: InputSlice) -> Effect:
+    """Fold a slice."""
+    ready = [one for one in machine.ready([part]) if one.high > one.low]
+    steps = machine.fold(ready) if ready else []
+    journal = [None if step.journal is None else dict(codec.decode(step.journal)[1]) for step in steps]
+    for fields in journal:
+        if fields is not None:
+            fields["head"] = {name: one for name, one in fields["head"].items() if name != "input_digest"}
+            del fields["chain"]
+    state = machine.state.form.read(machine.snapshot())
+    state["chain"] = {name: one for name, one in state["chain"].items() if name != "digest"}
+    state.pop("running", None)
+    return Effect(journal, [written[1:] for written in map(Written.by, steps)], state)
+
+
+def require_nothing_follows(rig: Rig) -> None:
+    """Fold records off the chain, and gaps of the same size in their place, where nothing, half or all was read.
+
+    Raises:
+        AssertionError: a role takes such a record for one of the journal.
+    """
+    for share, place in product((0, 1, 2), journals_read(rig)):
+        disturbed, undisturbed = rig.fresh(), rig.fresh()
+        for machine in (disturbed, undisturbed):
+            _fold_up_to(machine, rig.recording.records, share)
+        begun = disturbed.positions()[place] > 0
+        for value in off_chain(rig.recording, place, begun):
+            low = disturbed.positions()[place]
+            after_ms = rig.recording.records[place][-1].timestamp_ms
+            found = effect_of(disturbed, InputSlice(*place, low, low + 1, [InputRecord(low, after_ms, value)]))
+            expected = effect_of(undisturbed, InputSlice(*place, low, low + 1, []))
+            assert found == expected, (
+                f"role {rig.role.name}: expected that nothing follows from a record off the chain of {place[0]} "
+                f"({codec.decode(value)[0]}): follow that journal by its chain (`ModelReader.read` gives what is on it)"
+            )
+
+
+@pytest.mark.parametrize(("variant", "place"), FOLLOWERS)
+def test_nothing_follows_from_a_record_off_the_chain_of_a_journal_that_a_role_reads(rig: Rig) -> None:
+    """Otherwise whoever may write the topic chooses what the role does."""
+    require_nothing_follows(rig)
+
+
+@pytest.mark.parametrize(("variant", "place"), FOLLOWERS)
 def test_a_follower_of_models_reads_the_same_versions_and_notes_what_it_skips(
     rig: Rig,
 ) -> None:
     whole = rig.fresh()
+    assert not unfollowed(rig), (
+        f"role {rig.role.name}: expected a reader of each journal that it reads in `readers`, by which a worker tells "
+        f"which records it skipped, got none of {unfollowed(rig)}"
+    )
     for place, models in enumerate(readers_of(rig.machine)):
         records = rig.recording.records[models.topic]
         true = [one.value for one in readers_of(whole)[place].read(InputSlice(*models.topic, 0, len(records), records))]
@@ -241,3 +334,42 @@ def test_the_kinds_are_no_records_of_anybody() -> None:
         if kind not in ("true schema, another chain", "first record again"):
             with pytest.raises(CodecError):
                 codec.decode(made(codec.encode("Tick", {"config_digest": bytes(16)}), b""))
+
+
+# That the suite would notice.
+
+(TOY,) = (variant for variant in VARIANTS if variant.name == "meanarm")
+
+
+class TrustingReader(ModelReader):
+    """It takes every version for one of the journal."""
+
+    def _accept(self, record: InputRecord) -> dict[str, Any] | None:
+        try:
+            return codec.decode(record.value, frozenset({"ArmMeans"}))[1]
+        except CodecError:
+            return None
+
+
+def learner(remake: Callable[[Any], Any]) -> Rig:
+    """The toy's learner, made otherwise."""
+    (place,) = (one for one in recorded(TOY).homes() if one[0].name == "learner")
+    return Rig(recorded(TOY), *place, remake=remake)
+
+
+def test_a_role_that_takes_whatever_lies_in_a_journal_is_noticed() -> None:
+    def trusting(machine: Any) -> Any:
+        machine.models[0].__class__ = TrustingReader
+        return machine
+
+    with TOY.registered(), pytest.raises(AssertionError, match=r"off the chain of models \(ArmMeans\): follow"):
+        require_nothing_follows(learner(trusting))
+
+
+def test_a_role_that_shows_no_reader_of_a_journal_that_it_reads_is_noticed() -> None:
+    def hiding(machine: Any) -> Any:
+        machine.__class__ = type("Hiding", (type(machine),), {"readers": ()})
+        return machine
+
+    with TOY.registered():
+        assert unfollowed(learner(hiding)) == {("models", 0)}

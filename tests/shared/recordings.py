@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import random
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -75,11 +75,18 @@ TIMEOUT_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A deployment, and every topic of it at the end of its loop."""
+    """A deployment, and every topic of it at the end of its loop.
+
+    Attributes:
+        name, system: the deployment.
+        records: of every topic and partition.
+        written: the values of those records that the roles wrote, beginnings of journals among them.
+    """
 
     name: str
     system: System
     records: Mapping[TopicPartition, list[InputRecord]]
+    written: Set[bytes]
 
     def homes(self) -> Iterator[tuple[Role, int]]:
         """Every home partition of every role."""
@@ -94,6 +101,15 @@ class Loop:
         self.system = system
         self.log = MemoryLog(lambda: next(ticks))
         self.driver = DirectDriver(self.log, all_machines(system, KEYS), NONCE)
+
+    def recording(self, name: str) -> Recording:
+        """What there is now."""
+        steps, there = self.driver.steps, dict(self.log.partitions())
+        journals = {role.journal for role in self.system.roles}
+        begun = {records[0].value for (topic, _), records in there.items() if topic in journals}
+        written = {step.journal for step in steps if step.journal is not None}
+        sent = {output.value for step in steps for output in (*step.releases, *step.dead_letters)}
+        return Recording(name, self.system, there, begun | written | sent)
 
     def put(self, topic: str, schema: str, /, partition: int = 0, **fields: Any) -> None:
         """Append a record, and let all machines fold it."""
@@ -743,7 +759,7 @@ def recorded(variant: Variant) -> Recording:
     """Its recording; made once a process."""
     with tempfile.TemporaryDirectory(prefix="recording-") as folder:
         (loop,) = variant.record(Path(folder) / "deployment")
-    return Recording(variant.name, loop.system, dict(loop.log.partitions()))
+    return loop.recording(variant.name)
 
 
 @cache
@@ -751,7 +767,7 @@ def unplayed(variant: Variant) -> Recording:
     """Its deployment, with the beginnings of its journals: what tests are named by, and no test compares with."""
     with tempfile.TemporaryDirectory(prefix="recording-") as folder:
         loop = next(variant.record(Path(folder) / "deployment"))
-    return Recording(variant.name, loop.system, dict(loop.log.partitions()))
+    return loop.recording(variant.name)
 
 
 def require_all(kinds: Iterable[str]) -> None:

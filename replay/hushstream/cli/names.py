@@ -46,11 +46,6 @@ def roles_or_all() -> Iterator[str]:
     return chain((ALL,), role_names())
 
 
-def key_zones() -> tuple[str, ...]:
-    """Every zone that has a key, in any system."""
-    return tuple(dict.fromkeys(zone for kind in _kinds() for role in kind.roles for zone in role.key_zones))
-
-
 def storage_zones() -> tuple[str, ...]:
     """The names of storage key files, in any system."""
     return tuple(dict.fromkeys(role.storage_zone for kind in _kinds() for role in kind.roles))
@@ -58,7 +53,8 @@ def storage_zones() -> tuple[str, ...]:
 
 def key_files() -> tuple[str, ...]:
     """The names of all key files that a deployment may have: of zones, and of their storage keys."""
-    return (*key_zones(), *storage_zones())
+    zones = dict.fromkeys(zone for kind in _kinds() for role in kind.roles for zone in role.key_zones)
+    return (*zones, *storage_zones())
 
 
 def letter_zones() -> tuple[str, ...]:
@@ -78,7 +74,8 @@ def one_of(names: Callable[[], Iterable[str]]) -> Callable[[Any], Any]:
 
         for name in (given,) if isinstance(given, str) else given or ():
             if common_name(name) not in names():
-                raise typer.BadParameter(f"expected one of {', '.join(dict.fromkeys(names()))}, got {name!r}")
+                why = ", a zone without a key" if names is key_files and common_name(name) in letter_zones() else ""
+                raise typer.BadParameter(f"expected one of {', '.join(dict.fromkeys(names()))}, got {name!r}{why}")
         return given
 
     return check

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -152,8 +153,40 @@ def test_a_topic_that_is_declared_twice_is_refused(kind: Kind) -> None:
 def test_a_zone_without_a_topic_for_its_dead_letters_is_refused(kind: Kind) -> None:
     left = tuple(topic for topic in kind.topics if topic.name != "dead-letters-ballots")
     tally = replace(kind.roles[0], writes=("tallies", "spent-on-votes"))
-    with pytest.raises(DeclarationError, match="there is no such topic"):
-        replace(kind, topics=left, roles=(tally, *kind.roles[1:]))
+    said = r"there is no such topic.*; add topics\.dead_letters\('ballots', 'ballots', each=False\)$"
+    for role in (tally, kind.roles[0]):
+        with pytest.raises(DeclarationError, match=said):
+            replace(kind, topics=left, roles=(role, *kind.roles[1:]))
+
+
+ALIKE: Mapping[str, tuple[Mapping[str, Any], str]] = {
+    "name": (
+        {"name": "tally"},
+        "role tally of zone board: expected a name .*, got tally, as role tally of zone ballots",
+    ),
+    "journal": (
+        {"journal": "journal-ballots"},
+        "role board of zone board: expected a journal .*, got journal-ballots, as role tally of zone ballots",
+    ),
+}
+
+
+@pytest.mark.parametrize(("fields", "said"), ALIKE.values(), ids=ALIKE.keys())
+def test_two_roles_of_one_name_or_journal_are_refused(kind: Kind, system: Any, fields: Any, said: str) -> None:
+    """A driver would find one of the two alone, and end far from here."""
+    said += r" has; .*`publishing_role\(name=\.\.\., journal=\.\.\.\)`"
+    for declared, where in ((kind, "system poll"), (system, "deployment drinks")):
+        tally, board = declared.roles
+        with pytest.raises(DeclarationError, match=f"{where}: {said}"):
+            replace(declared, roles=(tally, replace(board, **fields)))
+
+
+def test_a_role_may_have_several_forms_and_a_deployment_has_one_of_them(kind: Kind, system: Any) -> None:
+    tally, board = kind.roles
+    replace(kind, roles=(tally, replace(tally, reasons=()), board))
+    tally, board = system.roles
+    with pytest.raises(DeclarationError, match="deployment drinks: role tally of zone ballots: expected a name"):
+        replace(system, roles=(tally, replace(tally, reasons=()), board))
 
 
 def test_a_record_that_nobody_can_encode_is_refused(kind: Kind) -> None:

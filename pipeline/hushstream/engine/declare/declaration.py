@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from hushstream.engine.catalogue import Catalogue
@@ -157,6 +158,7 @@ class System:
 
     def __post_init__(self) -> None:
         """Add the topics of states, and refuse a declaration that contradicts itself."""
+        _require_own_journals(f"deployment {self.config.deployment}", self.roles)
         object.__setattr__(self, "topics", _with_states(self.topics, self.roles))
         counted = [(f"topic {topic.name}", topic.count) for topic in self.topics]
         counted += [(f"role {role.name}", role.homes) for role in self.roles]
@@ -387,9 +389,11 @@ class Kind:
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise DeclarationError(f"system {self.name}: expected each topic once, got {', '.join(twice)} again")
+        # A deployment has one form of each role; its forms have name, zone and journal in common.
+        _require_own_journals(f"system {self.name}", {(r.name, r.zone, r.journal): r for r in self.roles}.values())
         for role in self.roles:
-            self._check_topics(role)
             self._check_zones(role)
+            self._check_topics(role)
 
     def _check_topics(self, role: Role) -> None:
         known = {topic.name: topic for topic in self.topics}
@@ -426,6 +430,7 @@ class Kind:
             raise DeclarationError(
                 f"{where}: expected it to write the dead letters of zone {role.zone} "
                 f"({', '.join(letters) or 'there is no such topic'}), got {', '.join(role.writes) or 'nothing'}"
+                f"{'' if letters else f'; add topics.dead_letters({role.zone!r}, {role.homes!r}, each={role.each})'}"
             )
 
     def promises(self, config: Any, artefacts: Artefacts) -> Promises:
@@ -449,6 +454,18 @@ def _with_states(topics: tuple[Topic, ...], roles: tuple[Role, ...]) -> tuple[To
     """The topics, and one more for the state of each role."""
     named = {topic.name for topic in topics}
     return (*topics, *{role.state.name: role.state for role in roles if role.state.name not in named}.values())
+
+
+def _require_own_journals(where: str, roles: Iterable[Role]) -> None:
+    """Refuse two roles of one name, and two that write one journal: each would break the chain of the other."""
+    for one, other in combinations(roles, 2):
+        for what in ("name", "journal"):
+            if getattr(one, what) == getattr(other, what):
+                raise DeclarationError(
+                    f"{where}: role {other.name} of zone {other.zone}: expected a {what} that no other role has, got "
+                    f"{getattr(other, what)}, as role {one.name} of zone {one.zone} has; both are arguments: "
+                    "`publishing_role(name=..., journal=...)`, and so in `releasing_role` and `answering_role`"
+                )
 
 
 def role_of(system: System, name: str) -> Role:
