@@ -67,14 +67,14 @@ def test_a_place_is_vacant_when_its_process_is_dead_and_not_before(tmp_path: Pat
     other = GroupPlace(tmp_path, "shop.learner")
     other.claim()
     other.record_member("ours")
-    with subprocess.Popen([sys.executable, "-c", CLAIM, str(tmp_path)], stdout=subprocess.PIPE) as sitting:
-        assert sitting.stdout is not None
-        assert sitting.stdout.readline() == b"sits\n"
+    with subprocess.Popen([sys.executable, "-c", CLAIM, str(tmp_path)], stdout=subprocess.PIPE) as claiming:
+        assert claiming.stdout is not None
+        assert claiming.stdout.readline() == b"claimed\n"
         assert abandoned(other) == []
-        sitting.send_signal(signal.SIGSTOP)
+        claiming.send_signal(signal.SIGSTOP)
         assert abandoned(other) == []
-        sitting.kill()
-        sitting.wait()
+        claiming.kill()
+        claiming.wait()
         # As whom it was last known: a member gets another name when it was away for too long.
         assert abandoned(other) == ["member-2"]
     assert abandoned(GroupPlace(tmp_path, "shop.shuffler")) == []

@@ -241,7 +241,7 @@ class TestLastfm:
         heard = np.array([[1, 5], [2, 6]])
         with pytest.raises(WorldError, match="both directions"):
             number(heard, np.array([[1, 2]]), np.array([[5, 1], [6, 1]]))
-        with pytest.raises(WorldError, match="among those who listened"):
+        with pytest.raises(WorldError, match="every friend to have listened to an artist"):
             number(heard, np.array([[1, 3], [3, 1]]), np.array([[5, 1], [6, 1]]))
 
     def test_absent_files_are_refused_with_the_place(self, tmp_path):

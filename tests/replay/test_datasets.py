@@ -68,7 +68,7 @@ def test_every_built_in_dataset_names_its_files_licence_and_origin():
             assert ".." not in Path(file.path).parts
             if file.sha256 is None:
                 assert (file.size_bytes, file.url, file.member) == (None, None, None)
-                assert "unchecked" in dataset.note
+                assert "not checked" in dataset.note
                 continue
             assert re.fullmatch("[0-9a-f]{64}", file.sha256)
             assert (file.url is None) != (file.member is None)

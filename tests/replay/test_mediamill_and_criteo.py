@@ -238,7 +238,7 @@ def test_files_without_checksum_are_found_listed_and_copied_as_they_come(data, t
     assert locate("mediamill") == copied
     assert fetch("mediamill") == copied
     assert inspect("criteo", data)["rows_read"] == 1200
-    with pytest.raises(DatasetError, match=r"train.txt cannot be fetched: .*unchecked"):
+    with pytest.raises(DatasetError, match=r"train.txt cannot be fetched: .*not checked"):
         fetch("criteo")
 
 

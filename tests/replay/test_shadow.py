@@ -71,4 +71,4 @@ def test_where_the_application_is_better_the_lift_is_below_zero_and_where_little
     assert worse.lift < 0
     short, _ = in_shadow(rigs, 4, 24, liked=0.0)
     assert not short.certain
-    assert "go on" in short.as_text() or "more until" in short.as_text()
+    assert "collect more" in short.as_text() or "more until" in short.as_text()

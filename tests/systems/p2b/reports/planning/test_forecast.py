@@ -40,7 +40,7 @@ def test_with_true_spreads_the_gain_is_within_fifteen_percent_of_the_whole_simul
     (found,) = judged([SAMPLE], processes=1)
     assert abs(found.forecast / found.gain - 1) < 0.15
     assert found.low <= found.gain <= found.high
-    assert found.told, "nor of these: the same, by the spreads that the releases of these very worlds tell"
+    assert found.in_released, "nor of these: the same, by the spreads that the releases of these very worlds tell"
 
 
 def config(**changed):
