@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -111,6 +113,22 @@ def test_the_first_windows_of_each_partition_are_not_scored(partitions: int, nam
     after(totals, crowds, SETTLING_WINDOWS * partitions)
     assert totals._kept._scores == [0.0] * len(fades_of_crowds(config()))
     after(totals, crowds, 1)
+    assert len(set(totals._kept._scores)) > 1
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_window_with_an_embedding_is_scored_as_others_are(named: bool) -> None:
+    """All windows behind the first eight were refused, so that no further model was published."""
+    schema = declare(
+        {"country": {"kind": "category", "vocabulary": ["de"]}, "taste": {"kind": "embedding", "dimension": 3}}
+    )
+    system = P2BSystem.declared(replace(config(named=named), context=ContextConfig(declared=schema)))
+    shape = (ITEMS, system.linear.layout.cells)
+    sums = {name: np.full(shape, units, dtype="<i8").tobytes() for name, units in (("ones", 900), ("zeros", 9_000))}
+    rest = {"variance": 10.0, "slots": SLOTS, "private_as_stated": True}
+    entries = {"catalogue": 3, "entries": np.array((1, 2, 3), dtype="<i4").tobytes()} if named else {}
+    totals = (NamedTotals if named else FeatureTotals)(system)
+    after(totals, repeat({**system.form.domain, **sums, **rest, **entries}), SETTLING_WINDOWS + 1)
     assert len(set(totals._kept._scores)) > 1
 
 

@@ -255,7 +255,7 @@ def _signed_effects(cells: _Totals, counts: Float64, shares: Float64) -> tuple[F
     residual = cells.clicked - column * (cells.clicked + cells.unclicked)
     together = np.array([total(residual[:, place]) for place in range(dimension)])
     centred = residual - (counts / total(counts))[:, None] * together
-    information = (counts * shares * (1.0 - shares))[:, None] * factor
+    information = np.repeat((counts * shares * (1.0 - shares))[:, None] * factor, dimension, axis=1)
     noise = cells.variance[:, None] * _noise_of_residual(column)
     return centred / information, (information / length + noise) / information**2
 
