@@ -65,8 +65,8 @@ TRIES = 5
 """A broker that stops before a learner has fetched anything leaves nothing to wait for."""
 BACKLOG = 120_000
 """Contexts, and as many clicks, of each partition: more than starved learners fold in three minutes."""
-STARVED_SHARE = 0.1
-"""What is left to starved learners of each second: they still serve metrics and stay in their group."""
+STARVED_SECONDS = 0.06
+"""Processor time that is left to a starved learner of each second: it still serves metrics and stays in its group."""
 AT_ONCE = 4000
 
 _NO_GATEWAY = "the drill's deployment is asked by clients, not over HTTP"
@@ -180,7 +180,9 @@ async def backlog(scene: Scene) -> None:
     await asyncio.gather(scene.first.start(), scene.second.start())
     scene.moved = time.monotonic()
     portions = 2 * PARTITIONS * (BACKLOG // AT_ONCE)
-    await asyncio.gather(_starved(scene.first, scene.second), _written(scene, "late", PATIENCE_SECONDS / portions))
+    await asyncio.gather(
+        _starved(scene.first), _starved(scene.second), _written(scene, "late", PATIENCE_SECONDS / portions)
+    )
     await scene.questions.dark_since(time.monotonic())
 
 
@@ -195,14 +197,26 @@ async def _written(scene: Scene, name: str, pause_seconds: float = 0.0) -> None:
                 await asyncio.sleep(pause_seconds)
 
 
-async def _starved(*learners: Learner) -> None:
-    """Little of the processor is left to them: otherwise they are done with the backlog between a few scrapes."""
+async def _starved(learner: Learner) -> None:
+    """Little of the processor is left to it: otherwise it is done with the backlog between a few scrapes.
+
+    What is left is processor time: on a busy machine a share of the clock would starve it more.
+    """
     until = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < until:
-        for number, seconds in ((signal.SIGSTOP, 1 - STARVED_SHARE), (signal.SIGCONT, STARVED_SHARE)):
-            for learner in learners:
-                learner.signal(number)
-            await asyncio.sleep(seconds)
+    while (began := time.monotonic()) < until:
+        spent = _processor_seconds(learner.pid)
+        learner.signal(signal.SIGCONT)
+        while _processor_seconds(learner.pid) < spent + STARVED_SECONDS and time.monotonic() < began + 1:  # noqa: ASYNC110 - of another process
+            await asyncio.sleep(0.01)
+        learner.signal(signal.SIGSTOP)
+        await asyncio.sleep(max(0.0, began + 1 - time.monotonic()))
+    learner.signal(signal.SIGCONT)
+
+
+def _processor_seconds(pid: int) -> float:
+    """Processor time of a process so far, user's and system's."""
+    user, system = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 async def broker_stopped(ports: Sequence[int], scene: Scene) -> None:
