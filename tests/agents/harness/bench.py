@@ -166,12 +166,17 @@ class Worker:
         """Wait until the worker's log holds ``text``, or one of the others."""
         texts = (text, *others)
         waiting = Patience(timeout_seconds)
-        while not any(wanted in self.log.read_text(encoding="utf-8") for wanted in texts):
+        while not self.has_logged(*texts):
             assert not self.exited.done(), (
                 f"worker ended before {texts}:\n{self.log.read_text(encoding='utf-8')[-3000:]}"
             )
             assert not waiting.over, f"no {texts} in:\n{self.log.read_text(encoding='utf-8')[-3000:]}"
             await asyncio.sleep(0.03)
+
+    def has_logged(self, *texts: str) -> bool:
+        """Whether the worker's log holds one of the texts by now."""
+        log = self.log.read_text(encoding="utf-8")
+        return any(text in log for text in texts)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -144,15 +144,19 @@ class Disturbed:
         """The data directory's disk fills up at a step; the worker goes on without snapshots, and is killed.
 
         A role that must note there what was paid for may find that it can release nothing more, which it says. Where
-        it filled up just as the last record's snapshot was written, nothing is left that could fail.
+        the disk filled up so late that the journals are complete, nothing is left that could fail. What a snapshot
+        gives back that was being written meanwhile is filled too: it would be room for all that follow.
         """
         folder = self._run.values["datadir"]
         disk = {"folder": folder, "kibibytes": DISK_KIBIBYTES}
-        filled = _call("fill", {"folder": folder}, fault.step, home, sequence)
+        filled = _call("keep_full", {"folder": folder}, fault.step, home, sequence)
         worker = await self._run.start_armed([filled], before=_before("small_disk", disk))
+        await worker.logged(f"keep_full at {fault.step} {home}/", PATIENCE_SECONDS)
         says = ["snapshot not written", *(["not released"] if self._run.topics.marks else [])]
-        last = len(self._undisturbed.journals[home]) - 1
-        await worker.logged(f"fill at snapshot {home}/{last}\n", PATIENCE_SECONDS, *says)
+        complete = {(self._journal, home): len(values) for home, values in self._undisturbed.journals.items()}
+        await self._until(
+            lambda ends: worker.has_logged(*says) or all(ends[place] >= end for place, end in complete.items()), worker
+        )
         worker.kill()
         await worker.exit_code(PATIENCE_SECONDS)
 
