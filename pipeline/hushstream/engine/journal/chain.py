@@ -336,11 +336,10 @@ class Chain:
         """
         if fields["head"]["sequence"] != self.sequence + 1:
             raise HushstreamError(f"journal: expected sequence {self.sequence + 1}, got {fields['head']['sequence']}")
-        value = codec.encode(self._schema, {**fields, "chain": _BLANK}, self.schema_generation)
-        value = self._closed(value, self._digest)
-        self._digest = value[-CHAIN_BYTES:]
+        content = codec.encode(self._schema, {**fields, "chain": _BLANK}, self.schema_generation)[:-CHAIN_BYTES]
+        self._digest = self.digester.digest("chain", self._digest, content)
         self.sequence += 1
-        return value
+        return content + self._digest
 
     def encode(self, name: str, record: Mapping[str, Any]) -> bytes:
         """Write a record in the chain's schema generation."""
