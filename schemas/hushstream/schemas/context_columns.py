@@ -14,12 +14,12 @@ from hushstream.schemas import batches
 from hushstream.schemas.codec import CodecError, decode
 from hushstream.schemas.reasons import Reason
 from hushstream.schemas.rows import (
+    MAX_ID_BYTES,
     LogRecord,
     Reject,
     all_plain,
     context_fault,
     id_fault,
-    plain,
     track_fault,
 )
 
@@ -161,14 +161,18 @@ class _ContextGatherer:
         event_id, user, track = fields["event_id"], fields["user"], fields["line"]
         context, eligible = fields["context"], fields["eligible"]
         baseline, after_click = fields["baseline"], fields["after_click"]
+        names = event_id + user + track
+        # A cheap test, which nearly all good events pass: if all names together are short enough, each of them is.
         good = (
             len(context) == self._width
             and not eligible
             and -1 <= baseline < self._arms
             and after_click >= -1
-            and plain(event_id)
-            and plain(user)
-            and plain(track)
+            and event_id
+            and user
+            and track
+            and len(names) <= MAX_ID_BYTES
+            and names.isascii()
         )
         if not good:
             fault = self._event_fault(fields)

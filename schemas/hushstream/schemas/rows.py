@@ -23,13 +23,8 @@ class Reject(NamedTuple):
     reason: Reason
 
 
-def plain(text: str) -> bool:
-    """Whether a cheap test shows that an id is valid; `id_fault` checks all other ids."""
-    return 0 < len(text) <= MAX_ID_BYTES and text.isascii()
-
-
 def all_plain(texts: list[str]) -> bool:
-    """Whether every id is `plain`."""
+    """Whether a cheap test shows that every id is valid; `id_fault` checks them one by one."""
     return all(texts) and max(map(len, texts), default=0) <= MAX_ID_BYTES and "".join(texts).isascii()
 
 
