@@ -75,8 +75,8 @@ def test_events_batches_and_phase_ends_keep_their_order_around_bad_records():
     assert found.after_clicks == [-1, -1, -1, 4]
     assert list(zip(found.offsets, found.rows, strict=True)) == [(100, 0), (101, 0), (101, 2), (104, 0)]
     assert found.timestamps_ms == [5000, 5001, 5001, 5004]
-    assert [(mark.position, mark.offset, mark.phase) for mark in found.phase_ends] == [(3, 103, 7), (4, 106, 7)]
-    assert found.phase_ends[0][3:] == (5003, -1, CONFIG, -1)
+    assert [(mark.position, mark.offset, mark.phase) for mark in found.marks] == [(3, 103, 7), (4, 106, 7)]
+    assert found.marks[0][3:] == (5003, -1, CONFIG, -1)
     assert found.rejects == [
         Reject(101, 1, Reason.NOT_FINITE),
         Reject(102, -1, Reason.NOT_SINGLE_OBJECT),
@@ -95,7 +95,7 @@ def test_contexts_are_one_contiguous_float32_array():
 def test_nothing_gives_empty_columns():
     found = gather_contexts([], D, K)
     assert found.contexts.shape == (0, D)
-    assert found.event_ids == found.phase_ends == found.rejects == []
+    assert found.event_ids == found.marks == found.rejects == []
     assert gather_contexts(log(batch(event_ids=[], users=[], contexts=b"")), D, K).rejects == []
     assert gather_feedback([]).rewards == []
 
@@ -326,5 +326,5 @@ def test_damaged_records_become_rejects_and_nothing_raises():
     assert np.isfinite(contexts.contexts).all()
     assert {r.reason for r in contexts.rejects} >= {Reason.TRUNCATED, Reason.MALFORMED, Reason.NOT_FINITE}
     assert all(0.0 <= reward <= 1.0 for reward in clicks.rewards)
-    for accepted in (contexts.event_ids, contexts.rejects, contexts.phase_ends, clicks.event_ids, clicks.rejects):
+    for accepted in (contexts.event_ids, contexts.rejects, contexts.marks, clicks.event_ids, clicks.rejects):
         assert len(accepted) > 100

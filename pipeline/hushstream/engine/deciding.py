@@ -210,7 +210,7 @@ class DecisionRole(AnsweringRole):
         models = [(reader, slices[reader.topic]) for reader in self.models]
         items = None if self.items is None else (self.items, slices[self.items.topic])
         parts = None if self.parts is None else (self.parts, slices[self.parts.topic])
-        pieces = self._arrivals.over(contexts) if contexts.records else ()
+        pieces = self._arrivals.take(contexts)
         inputs = contexts, FeedbackCursor(clicks, self.last_click_ms), PublicCursor(models, items, parts)
         return Batch(sequence, slices, self.letters, journaled, pieces, inputs, (self.system.digest, self.arms))
 
@@ -218,7 +218,6 @@ class DecisionRole(AnsweringRole):
         """See `AnsweringRole.end`; ``policy`` is the policy that the journal record names."""
         self.last_click_ms = batch.clicks.latest_ms
         self.float_ties += batch.float_ties
-        self._arrivals.forget(batch.contexts.high)
         return self.end(batch, batch.fields(self.now_ms, policy), self.epoch.number)
 
     # What a learner does with its inputs beside its own.

@@ -48,13 +48,14 @@ class PhaseEndMark(NamedTuple):
 
 
 class ForgetMark(NamedTuple):
-    """The erasure of a user among contexts: ``position`` rows of the columns come before it."""
+    """The erasure of a user among contexts: ``position`` rows of the columns come before it. It waits for no click."""
 
     position: int
     offset: int
     user: str
     timestamp_ms: int
     config_digest: bytes
+    after_click: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,8 @@ class ContextColumns:
     offsets: list[int]
     rows: list[int]
     timestamps_ms: list[int]
-    phase_ends: list[PhaseEndMark]
-    forgets: list[ForgetMark]
+    marks: list[PhaseEndMark | ForgetMark]
+    """In log order."""
     rejects: list[Reject]
     """In log order."""
 
@@ -123,11 +124,10 @@ class _ContextGatherer:
         "_dimension",
         "_eligible",
         "_event_ids",
-        "_forgets",
         "_full",
+        "_marks",
         "_mask_bytes",
         "_offsets",
-        "_phase_ends",
         "_rows",
         "_timestamps_ms",
         "_tracks",
@@ -153,8 +153,7 @@ class _ContextGatherer:
         self._offsets: list[int] = []
         self._rows: list[int] = []
         self._timestamps_ms: list[int] = []
-        self._phase_ends: list[PhaseEndMark] = []
-        self._forgets: list[ForgetMark] = []
+        self._marks: list[PhaseEndMark | ForgetMark] = []
         self.rejects: list[Reject] = []
 
     def event(self, offset: int, timestamp_ms: int, fields: dict[str, Any]) -> None:
@@ -280,7 +279,7 @@ class _ContextGatherer:
         return [eligible[start : start + stride] for start in range(0, n * stride, stride)]
 
     def end_phase(self, offset: int, timestamp_ms: int, fields: dict[str, Any]) -> None:
-        self._phase_ends.append(
+        self._marks.append(
             PhaseEndMark(
                 len(self._event_ids),
                 offset,
@@ -298,7 +297,7 @@ class _ContextGatherer:
             self.rejects.append(Reject(offset, -1, fault))
             return
         place = (len(self._event_ids), offset, fields["user"], timestamp_ms)
-        self._forgets.append(ForgetMark(*place, fields["config_digest"]))
+        self._marks.append(ForgetMark(*place, fields["config_digest"]))
 
     def _contexts(self) -> NDArray[Any]:
         contexts = np.frombuffer(b"".join(self._chunks), dtype=batches.FLOAT32).reshape(-1, self._dimension)
@@ -319,8 +318,7 @@ class _ContextGatherer:
             self._offsets,
             self._rows,
             self._timestamps_ms,
-            self._phase_ends,
-            self._forgets,
+            self._marks,
             sorted(self.rejects),
         )
 
@@ -330,8 +328,7 @@ class _ContextGatherer:
             Reject(self._offsets[row], self._rows[row], Reason.NOT_FINITE) for row in np.flatnonzero(~keep)
         ]
         before = np.concatenate(([0], np.cumsum(keep))).tolist()
-        self._phase_ends = [mark._replace(position=before[mark.position]) for mark in self._phase_ends]
-        self._forgets = [mark._replace(position=before[mark.position]) for mark in self._forgets]
+        self._marks = [mark._replace(position=before[mark.position]) for mark in self._marks]
         kept = keep.tolist()
         for name in _ROW_LISTS:
             setattr(self, name, list(compress(getattr(self, name), kept)))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from operator import attrgetter
+from typing import TypeAlias
 
 import numpy as np
 
@@ -51,6 +52,10 @@ class DecodedContexts:
         return range(bisect_left(offsets, part.low), bisect_left(offsets, part.high))
 
 
+Pieces: TypeAlias = Sequence[tuple[DecodedContexts, range]]
+"""Decoded contexts in log order, each with the range of the rows that are meant."""
+
+
 class Arrivals:
     """The input of one partition that has arrived and is not folded yet.
 
@@ -72,20 +77,22 @@ class Arrivals:
         self._known_before = 0
         self._end = 0
 
-    def over(self, part: InputSlice) -> Sequence[DecodedContexts]:
-        """The decoded pieces that cover a slice of contexts, in log order. The first and the last may be longer."""
-        self.forget(part.low)
-        if self._pieces and self._pieces[0].low > part.low:
+    def over(self, part: InputSlice) -> Pieces:
+        """The decoded pieces that cover a slice of contexts, each with those of its rows that belong to the slice."""
+        if self._pieces and not self._pieces[0].low <= part.low < self._pieces[0].high:
+            # The machine was restored to another place.
             self._pieces.clear()
         reached = self._pieces[-1].high if self._pieces else part.low
         if reached < part.high:
             fresh = part.records[bisect_left(part.records, reached, key=attrgetter("offset")) :]
             self._pieces.append(self._decode(part._replace(low=reached, records=fresh)))
-        return [piece for piece in self._pieces if piece.low < part.high]
+        return [(piece, piece.rows_of(part)) for piece in self._pieces if piece.low < part.high]
 
-    def forget(self, position: int) -> None:
-        """Drop the decoded pieces below an offset, after they were folded."""
-        self._pieces = [piece for piece in self._pieces if piece.high > position]
+    def take(self, part: InputSlice) -> Pieces:
+        """See `over`, of a slice that is folded now: the pieces that end with it are not kept."""
+        found = self.over(part) if part.records else ()
+        self._pieces = [piece for piece in self._pieces if piece.high > part.high]
+        return found
 
     def ends_at(self, before: int, end: int) -> None:
         """See `Machine.ends_at`."""
@@ -128,13 +135,13 @@ class Arrivals:
         pieces = self.over(part)
         waiting = (
             Awaited(offset, self._clicks, named, log_time_ms + CLICK_CLOCK_MARGIN_MS)
-            for piece in pieces
-            for offset, named, log_time_ms in _naming(piece, part, click_high)
+            for piece, rows in pieces
+            for offset, named, log_time_ms in _naming(piece, rows, part, click_high)
             if self._waits(offset, named, log_time_ms, latest_ms)
         )
         self.awaited = next(waiting, None)
         high = part.high if self.awaited is None else self.awaited.at
-        offsets = [piece.columns.offsets[row] for piece in pieces for row in piece.rows_of(part)]
+        offsets = [piece.columns.offsets[row] for piece, rows in pieces for row in rows]
         if len(offsets) > MAX_ROWS:
             high = min(high, max(offsets[MAX_ROWS], offsets[0] + 1))
         if high == part.high:
@@ -151,9 +158,9 @@ class Arrivals:
         named = -1
         if part.topic == self._clicks[0]:
             pieces = self.over(contexts)
-            rows = (piece.columns.after_clicks[row] for piece in pieces for row in piece.rows_of(contexts))
-            marks = (mark for piece in pieces for mark in piece.columns.phase_ends if mark.offset < contexts.high)
-            named = max([named, *rows, *(mark.after_click for mark in marks)])
+            after = [piece.columns.after_clicks[row] for piece, rows in pieces for row in rows]
+            marks = (mark for piece, _ in pieces for mark in piece.columns.marks if mark.offset < contexts.high)
+            named = max([named, *after, *(mark.after_click for mark in marks)])
         later = (r.offset for r in part.records if r.timestamp_ms > until_ms and r.offset > named)
         return cut(part, next(later, part.high))
 
@@ -180,17 +187,19 @@ def cut(part: InputSlice, high: int) -> InputSlice:
     return part._replace(high=high, records=kept)
 
 
-def _naming(piece: DecodedContexts, part: InputSlice, click_high: int) -> Iterator[tuple[int, int, int]]:
+def _naming(
+    piece: DecodedContexts, rows: range, part: InputSlice, click_high: int
+) -> Iterator[tuple[int, int, int]]:
     """(offset, click, log time) of the records of a slice that name a click from ``click_high`` on, in log order."""
     columns = piece.columns
-    rows = (
+    contexts = (
         (columns.offsets[row], columns.after_clicks[row], columns.timestamps_ms[row])
-        for row in piece.rows_of(part)
+        for row in rows
         if columns.after_clicks[row] >= click_high
     )
-    phase_ends = (
+    marks = (
         (mark.offset, mark.after_click, mark.timestamp_ms)
-        for mark in columns.phase_ends
+        for mark in columns.marks
         if part.low <= mark.offset < part.high and mark.after_click >= click_high
     )
-    return merge(rows, phase_ends)
+    return merge(contexts, marks)

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.learner.answering import AnsweredBatch
-from hushstream.engine.learner.arrivals import CLICK_CLOCK_MARGIN_MS, DecodedContexts
+from hushstream.engine.learner.arrivals import CLICK_CLOCK_MARGIN_MS, DecodedContexts, Pieces
 from hushstream.engine.learner.items import ItemReader, ReadChange
 from hushstream.engine.learner.model_parts import PartReader, Version
 from hushstream.engine.learner.models import ModelReader, OnChain
@@ -140,7 +140,7 @@ class Batch(AnsweredBatch):
         slices: Mapping[TopicPartition, InputSlice],
         letters: DeadLetters,
         journaled: Mapping[str, Any] | None,
-        pieces: Sequence[DecodedContexts],
+        pieces: Pieces,
         inputs: tuple[InputSlice, FeedbackCursor, PublicCursor],
         of: tuple[bytes, int],
     ) -> None:
@@ -148,7 +148,7 @@ class Batch(AnsweredBatch):
 
         Args:
             sequence, slices, letters, journaled: see `AnsweredBatch`.
-            pieces: decoded contexts that cover the slice of contexts.
+            pieces: the decoded contexts of the slice of contexts.
             inputs: contexts, clicks, and public inputs.
             of: the deployment's digest, and its number of arms.
         """
@@ -178,17 +178,18 @@ class Batch(AnsweredBatch):
         Args:
             now_ms: log time that contexts and phase ends had reached before this batch.
         """
-        part = self.contexts
+        covered = range(self.contexts.low, self.contexts.high)
         for reject in self.clicks.rejects:
             self.refuse(reject.reason, self.clicks.part, reject.offset, reject.row)
-        self._refuse_contexts(range(part.low, part.high))
-        for piece in self._pieces:
-            rows = piece.rows_of(part)
+        self._refuse_contexts(covered)
+        for piece, rows in self._pieces:
             done = rows.start
             for missing, at_end in piece.losses[rows.start : rows.stop]:
                 self.counts[Outcome.VALUE_MISSING] += missing
                 self.counts[Outcome.VALUE_AT_END] += at_end
-            for mark in _marks_of(piece, part):
+            for mark in piece.columns.marks:
+                if mark.offset not in covered:
+                    continue
                 now_ms = yield from self._runs(piece, range(done, mark.position), now_ms)
                 done = mark.position
                 if isinstance(mark, PhaseEndMark):
@@ -199,11 +200,11 @@ class Batch(AnsweredBatch):
         yield from self._before(NEVER_MS - 1)
 
     def _refuse_contexts(self, covered: range) -> None:
-        for piece in self._pieces:
+        for piece, _ in self._pieces:
             for reject in piece.columns.rejects:
                 if reject.offset in covered:
                     self.refuse(reject.reason, self.contexts, reject.offset, reject.row)
-        for piece in self._pieces:
+        for piece, _ in self._pieces:
             for offset in piece.oversized:
                 if offset in covered:
                     self.refuse(Refusal.TOO_MANY_ROWS, self.contexts, offset)
@@ -370,13 +371,6 @@ class Batch(AnsweredBatch):
 
 
 # The inputs that are merged.
-
-
-def _marks_of(piece: DecodedContexts, part: InputSlice) -> Sequence[PhaseEndMark | ForgetMark]:
-    """Phase ends and erasures among the contexts of a slice, in log order."""
-    columns = piece.columns
-    marks: list[PhaseEndMark | ForgetMark] = [*columns.phase_ends, *columns.forgets]
-    return sorted((mark for mark in marks if part.low <= mark.offset < part.high), key=attrgetter("offset"))
 
 
 class FeedbackCursor:
