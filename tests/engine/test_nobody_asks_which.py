@@ -13,7 +13,6 @@ ROOMS = ROOT / "pipeline" / "hushstream" / "systems"
 DECLARING = (
     "declare.declaration",
     "deciding",
-    "learner.answering",
     "machine",
     "one_input",
     "owns_journal",

@@ -1,10 +1,11 @@
-"""The part that all learners share.
+"""The part that all answering roles share. They read input logs and published models, and write answers to a journal.
 
-A learner reads contexts and clicks of one partition and published models, and writes a journal of decisions.
+One journal record covers one batch (`hushstream.engine.learner.batch`). The role's own file shows what happens to a
+batch, in three steps: `begin` takes the inputs. The role goes through them and notes answers, releases and counts in
+the batch. `end` writes the journal record. In a replay `begin` is given that record, and `end` compares it.
 
-A learner folds a batch (`hushstream.engine.learner.batch`) as every answering role does
-(`hushstream.engine.learner.answering`): `begin_decisions` takes the inputs, the learner goes through their items in its
-own file, and `end_decisions` writes the journal record that covers them.
+A learner is an answering role that reads contexts and clicks of one partition, and answers with decisions. Its batch
+merges these inputs, so its steps are `begin_decisions` and `end_decisions`.
 """
 
 from __future__ import annotations
@@ -18,19 +19,22 @@ from numpy.typing import NDArray
 from hushstream.engine.catalogue import CatalogueItem, ItemRefused
 from hushstream.engine.declare.conversation import DECISIONS
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.journal.chain import Identity, covered
+from hushstream.engine.journal.chain import Batch as JournaledBatch
+from hushstream.engine.journal.chain import Chain, Identity, covered, digest_records, record_of, require_same
 from hushstream.engine.journal.ownership import owner
-from hushstream.engine.learner.answering import AnsweringRole
 from hushstream.engine.learner.arrivals import Arrivals, DecodedContexts
-from hushstream.engine.learner.batch import Batch, Changed, FeedbackCursor, PublicCursor
-from hushstream.engine.learner.items import until_next_change
+from hushstream.engine.learner.batch import AnsweredBatch, Batch, Changed, FeedbackCursor, PublicCursor
+from hushstream.engine.learner.items import ItemReader, until_next_change
+from hushstream.engine.learner.model_parts import PartReader
 from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.noise.epochs import EPOCH_FIELD, NoiseEpoch
 from hushstream.engine.noise.spending import Spending
-from hushstream.engine.records import Awaited, InputSlice, Step, TopicPartition
-from hushstream.engine.state.declared import FIXED, Field, Several, Single, integer, remembered
-from hushstream.engine.state.parts import EARLY_FEEDBACK, PAST, array
-from hushstream.engine.system import Core, DecidingValues
+from hushstream.engine.owns_journal import OwnsJournal
+from hushstream.engine.records import Awaited, InputRange, InputSlice, Step, TopicPartition
+from hushstream.engine.refusals import DeadLetters
+from hushstream.engine.state.declared import FIXED, Declared, Field, Several, Single, integer, remembered
+from hushstream.engine.state.parts import EARLY_FEEDBACK, PAST, READER, array
+from hushstream.engine.system import Core, DecidingValues, DeploymentValues
 from hushstream.feedback.memory import BoundedMap, FeedbackRow, PastDecision
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.keys import Key
@@ -39,6 +43,151 @@ from hushstream.schemas.topics import of_party
 
 NOBODY = ""
 """Value in place of the name of an erased user; no account has this name."""
+
+
+# Roles that answer.
+
+
+def only_reader() -> Several:
+    """State field: position in the one track of models that a role follows."""
+    return Several(
+        {"reader": READER},
+        lambda role: {"reader": role.models[0].dump()},
+        lambda role, values: role.models[0].load(values["reader"]),
+    )
+
+
+ANSWERING: Mapping[str, Field] = {
+    "chain": owner(),
+    "read": Single(
+        array("long"), lambda read: list(read.values()), lambda value, read: dict(zip(read, value, strict=True))
+    ),
+    "models": only_reader(),
+}
+"""State fields of a role that follows one track of models: its owner and its positions."""
+
+
+class AnsweringRole(OwnsJournal, Declared):
+    """The methods of `Machine` that every answering role shares.
+
+    Attributes:
+        system: the deployment.
+        partition: the home partition.
+        key: of the zone.
+        inputs: the co-partitioned inputs.
+        journal: the topic of answers.
+        chain: of the journal.
+        letters: makes dead letters.
+        models: readers of the tracks of published models.
+        items: reader of the catalogue, where items have names.
+        parts: reader of the parts of the first track's models, where a model is larger than a record.
+        read: next offset of each input.
+        float_ties: see `Machine.float_ties`.
+    """
+
+    items: ItemReader | None = None
+    parts: PartReader | None = None
+    derived: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(("system", "inputs", "journal", "partition", "key", "letters"), FIXED),
+        "float_ties": "a count of this process alone",
+    }
+
+    def __init__(
+        self,
+        system: Core[DeploymentValues],
+        identity: Identity,
+        schema: str,
+        inputs: tuple[TopicPartition, ...],
+        models: Sequence[ModelReader],
+        zone: str,
+        key: Key,
+    ) -> None:
+        """Begin before the first record of the inputs.
+
+        Args:
+            system: the deployment.
+            identity: identity of its journal.
+            schema: of its records.
+            inputs: the co-partitioned inputs, the home partition first.
+            models: readers of the tracks of published models.
+            zone: whose operator reads the dead letters.
+            key: of that zone.
+        """
+        self.system = system
+        self.partition = inputs[0][1]
+        self.inputs = inputs
+        self.journal = identity.journal
+        self.key = key
+        self.chain = Chain(identity, key, schema)
+        self.letters = DeadLetters(zone, identity.role, self.partition, key, self.chain.encode)
+        self.models = models
+        self.read: dict[TopicPartition, int] = dict.fromkeys(inputs, 0)
+        self.float_ties = 0
+
+    @property
+    def readers(self) -> Sequence[ModelReader]:
+        return self.models
+
+    @property
+    def broadcasts(self) -> tuple[TopicPartition, ...]:
+        return tuple(reader.topic for reader in self._followed())
+
+    def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
+        """See `Machine.input_digest`: one digest over all inputs of a batch."""
+        return digest_records(self.key, slices)
+
+    def positions(self) -> Mapping[TopicPartition, int]:
+        return {**self.read, **{reader.topic: reader.position for reader in self._followed()}}
+
+    def committed(self) -> Mapping[TopicPartition, int]:
+        """See `Machine.committed`: it equals the positions, because every folded record is journaled."""
+        return dict(self.read)
+
+    def _followed(self) -> Sequence[ModelReader | PartReader | ItemReader]:
+        return (*self.models, *(one for one in (self.parts, self.items) if one is not None))
+
+    def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
+        """See `Machine.ready`: no record waits."""
+        return slices
+
+    def begin(self, slices: Sequence[InputSlice], journaled: bytes | None = None) -> AnsweredBatch:
+        """Begin a batch. After a `ReplayMismatch` the machine must be discarded.
+
+        Args:
+            slices: the new input.
+            journaled: in a replay, the journal record that covers it; otherwise the next one will.
+        """
+        positions = self.positions()
+        parts = covered(positions, slices)
+        if journaled is None:
+            return AnsweredBatch(self.chain.sequence + 1, parts, self.letters)
+        fields = self.chain.accept(journaled, positions)
+        return AnsweredBatch(self.chain.sequence, parts, self.letters, fields)
+
+    def end(self, batch: AnsweredBatch, answers: Mapping[str, Any], epoch: int = 0) -> Step:
+        """Write the journal record of a batch, or compare it with the replayed one.
+
+        Args:
+            batch: the batch, after all its inputs were taken.
+            answers: fields of the record without its head.
+            epoch: noise epoch of its releases.
+
+        Raises:
+            ReplayMismatch: the inputs give another record.
+        """
+        self.read.update((place, batch.slices[place].high) for place in self.inputs)
+        parts, releases, journal = batch.slices.values(), tuple(batch.releases), None
+        ranges = [InputRange(*part[:4]) for part in parts]
+        whole = JournaledBatch(ranges, digest_records(self.key, parts), answers, releases, epoch)
+        fields = record_of(self.chain, whole, batch.sequence)
+        if batch.journaled is None:
+            journal = self.chain.append(fields)
+        else:
+            require_same(self.chain, fields, batch.journaled)
+        return Step(journal, releases, tuple(batch.dead), batch.counts)
+
+
+# Learners.
 
 
 class HoldsEarlyFeedback(Protocol):
@@ -183,42 +332,25 @@ class DecisionRole(AnsweringRole):
 
     # A batch.
 
-    def begin_decisions(self, slices: Sequence[InputSlice]) -> Batch:
-        """Begin a batch of these slices. The next journal record covers it."""
-        return self._ordered(self.chain.sequence + 1, covered(self.positions(), slices))
-
-    def begin_decisions_again(self, value: bytes, slices: Sequence[InputSlice]) -> Batch:
-        """Begin the batch that a journal record covers. If two scores are nearly equal, the journaled arm counts.
-
-        After a `ReplayMismatch` the machine must be thrown away.
-        """
-        whole = self.begin_again(value, slices)
-        assert whole.journaled is not None
-        if whole.journaled["debits"] and self.spending is not None:
+    def begin_decisions(self, slices: Sequence[InputSlice], journaled: bytes | None = None) -> Batch:
+        """See `AnsweringRole.begin`. In a replay, if two scores are nearly equal, the journaled arm counts."""
+        whole = self.begin(slices, journaled)
+        if whole.journaled is not None and whole.journaled["debits"] and self.spending is not None:
             # The record's first release opens an epoch if it did so then; a record without releases opens none.
             scope = whole.journaled["debits"][0]["scope"]
             self.epoch.follow(whole.journaled["head"]["epoch"], scope, self.spending.terms.own)
-        return self._ordered(whole.sequence, whole.slices, whole.journaled)
-
-    def _ordered(
-        self,
-        sequence: int,
-        slices: Mapping[TopicPartition, InputSlice],
-        journaled: Mapping[str, Any] | None = None,
-    ) -> Batch:
-        contexts, clicks = (slices[place] for place in self.inputs)
-        models = [(reader, slices[reader.topic]) for reader in self.models]
-        items = None if self.items is None else (self.items, slices[self.items.topic])
-        parts = None if self.parts is None else (self.parts, slices[self.parts.topic])
-        pieces = self._arrivals.take(contexts)
+        contexts, clicks = (whole.slices[place] for place in self.inputs)
+        models = [(reader, whole.slices[reader.topic]) for reader in self.models]
+        items = None if self.items is None else (self.items, whole.slices[self.items.topic])
+        parts = None if self.parts is None else (self.parts, whole.slices[self.parts.topic])
         inputs = contexts, FeedbackCursor(clicks, self.last_click_ms), PublicCursor(models, items, parts)
-        return Batch(sequence, slices, self.letters, journaled, pieces, inputs, (self.system.digest, self.arms))
+        return Batch(whole, self._arrivals.take(contexts), inputs, (self.system.digest, self.arms))
 
-    def end_decisions(self, batch: Batch, policy: str) -> Step:
-        """See `AnsweringRole.end`; ``policy`` is the policy that the journal record names."""
+    def end_decisions(self, batch: Batch, answers: Mapping[str, Any]) -> Step:
+        """See `AnsweringRole.end`; the answers are `Batch.fields`."""
         self.last_click_ms = batch.clicks.latest_ms
         self.float_ties += batch.float_ties
-        return self.end(batch, batch.fields(self.now_ms, policy), self.epoch.number)
+        return self.end(batch, answers, self.epoch.number)
 
     # What a learner does with its inputs beside its own.
 

@@ -187,9 +187,7 @@ def cut(part: InputSlice, high: int) -> InputSlice:
     return part._replace(high=high, records=kept)
 
 
-def _naming(
-    piece: DecodedContexts, rows: range, part: InputSlice, click_high: int
-) -> Iterator[tuple[int, int, int]]:
+def _naming(piece: DecodedContexts, rows: range, part: InputSlice, click_high: int) -> Iterator[tuple[int, int, int]]:
     """(offset, click, log time) of the records of a slice that name a click from ``click_high`` on, in log order."""
     columns = piece.columns
     contexts = (

@@ -18,7 +18,9 @@ change this, each user has a capacity of their own, and rewards do not count aga
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -27,15 +29,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.engine.declare.outcomes import Outcome, Refusal
-from hushstream.engine.learner.answering import AnsweredBatch
 from hushstream.engine.learner.arrivals import CLICK_CLOCK_MARGIN_MS, DecodedContexts, Pieces
 from hushstream.engine.learner.items import ItemReader, ReadChange
 from hushstream.engine.learner.model_parts import PartReader, Version
 from hushstream.engine.learner.models import ModelReader, OnChain
 from hushstream.engine.noise.budget import ChargeKey, debit_fields
 from hushstream.engine.noise.spending import ChargeResult, Spending
-from hushstream.engine.records import InputSlice, ReplayMismatch, TopicPartition
-from hushstream.engine.refusals import DeadLetters
+from hushstream.engine.records import InputSlice, Output, ReplayMismatch, TopicPartition
+from hushstream.engine.refusals import WHOLE_RECORD, DeadLetters
 from hushstream.feedback.join import JoinOutcome
 from hushstream.feedback.memory import FeedbackRow, PastDecision
 from hushstream.learners.exploration import WHOLE
@@ -124,6 +125,37 @@ def has_settled(due_ms: int, now_ms: int, settle_ms: int) -> bool:
     return now_ms >= due_ms if not settle_ms else now_ms // settle_ms >= due_ms // settle_ms + 2
 
 
+@dataclass(slots=True, eq=False)
+class AnsweredBatch:
+    """A batch that is being folded: its input, and the answers, releases and counts so far.
+
+    Attributes:
+        sequence: of the journal record that covers it.
+        slices: one slice of every input, by topic and partition.
+        letters: makes dead letters.
+        journaled: on a replay, the fields of that record; else None.
+        releases: what is sent after the journal record was acknowledged.
+        dead: dead letters.
+        counts: events by outcome.
+    """
+
+    sequence: int
+    slices: Mapping[TopicPartition, InputSlice]
+    letters: DeadLetters
+    journaled: Mapping[str, Any] | None = None
+    releases: list[Output] = field(default_factory=list)
+    dead: list[Output] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def refuse(self, reason: str, part: InputSlice, offset: int, row: int = WHOLE_RECORD) -> None:
+        """Write a dead letter. Of a record of an earlier batch (early feedback) only the position is known."""
+        place = bisect_left(part.records, offset, key=attrgetter("offset"))
+        found = place < len(part.records) and part.records[place].offset == offset
+        value = part.records[place].value if found else b""
+        self.dead.append(self.letters.letter(reason, part.topic, self.letters.home, offset, row, value))
+        self.counts[Outcome.REJECTED] += 1
+
+
 class Batch(AnsweredBatch):
     """A batch of one partition's inputs: `in_order` yields them, and the learner notes their results here.
 
@@ -136,10 +168,7 @@ class Batch(AnsweredBatch):
 
     def __init__(
         self,
-        sequence: int,
-        slices: Mapping[TopicPartition, InputSlice],
-        letters: DeadLetters,
-        journaled: Mapping[str, Any] | None,
+        whole: AnsweredBatch,
         pieces: Pieces,
         inputs: tuple[InputSlice, FeedbackCursor, PublicCursor],
         of: tuple[bytes, int],
@@ -147,12 +176,12 @@ class Batch(AnsweredBatch):
         """Begin a batch without answers.
 
         Args:
-            sequence, slices, letters, journaled: see `AnsweredBatch`.
+            whole: the batch as every answering role has it.
             pieces: the decoded contexts of the slice of contexts.
             inputs: contexts, clicks, and public inputs.
             of: the deployment's digest, and its number of arms.
         """
-        super().__init__(sequence, slices, letters, journaled)
+        super().__init__(whole.sequence, whole.slices, whole.letters, whole.journaled)
         self._pieces = pieces
         self.contexts, self.clicks, self.public = inputs
         self.earlier = self.clicks.part._replace(records=())

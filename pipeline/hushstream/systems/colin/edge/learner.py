@@ -20,10 +20,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.deciding import DECIDING, MEMORIES, DecisionRole
+from hushstream.engine.deciding import DECIDING, MEMORIES, DecisionRole, only_reader
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.journal.chain import in_its_generation
-from hushstream.engine.learner.answering import only_reader
 from hushstream.engine.learner.arrivals import DecodedContexts, decode_checked
 from hushstream.engine.learner.awaiting import OpenRows, hold_early, open_rows
 from hushstream.engine.learner.batch import (
@@ -214,19 +213,16 @@ class CollaborativeLearnerMachine(DecisionRole):
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: one step for one batch."""
-        batch = self.begin_decisions(slices)
-        self._take(batch)
-        return [self.end_decisions(batch, self.system.config.learner.algorithm)]
+        return [self._folded(slices)]
 
     @in_its_generation
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """See `Machine.replay` and `DecisionRole.begin_decisions_again`."""
-        batch = self.begin_decisions_again(value, slices)
-        self._take(batch)
-        return self.end_decisions(batch, self.system.config.learner.algorithm)
+        """See `Machine.replay` and `DecisionRole.begin_decisions`."""
+        return self._folded(slices, value)
 
-    def _take(self, batch: Batch) -> None:
+    def _folded(self, slices: Sequence[InputSlice], journaled: bytes | None = None) -> Step:
         """Take all inputs of a batch in order."""
+        batch = self.begin_decisions(slices, journaled)
         for item in batch.in_order(self.now_ms):
             if isinstance(item, Contexts):
                 times_ms = item.decoded.columns.timestamps_ms
@@ -247,6 +243,7 @@ class CollaborativeLearnerMachine(DecisionRole):
             elif isinstance(item, Forget):
                 self._advance(item.log_time_ms, batch)
                 self._forget(item.user, batch)
+        return self.end_decisions(batch, batch.fields(self.now_ms, self.system.config.learner.algorithm))
 
     def _adopt(self, published: Published, batch: Batch) -> None:
         try:

@@ -323,19 +323,16 @@ class LearnerMachine(DecisionRole):
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: one step for one batch."""
-        batch = self.begin_decisions(slices)
-        self._take(batch)
-        return [self.end_decisions(batch, POLICY)]
+        return [self._folded(slices)]
 
     @in_its_generation
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """See `Machine.replay` and `DecisionRole.begin_decisions_again`."""
-        batch = self.begin_decisions_again(value, slices)
-        self._take(batch)
-        return self.end_decisions(batch, POLICY)
+        """See `Machine.replay` and `DecisionRole.begin_decisions`."""
+        return self._folded(slices, value)
 
-    def _take(self, batch: Batch) -> None:
+    def _folded(self, slices: Sequence[InputSlice], journaled: bytes | None = None) -> Step:
         """Take everything in a batch, in order; then spill users who have had no event for long."""
+        batch = self.begin_decisions(slices, journaled)
         for item in batch.in_order(self.now_ms):
             if isinstance(item, Contexts):
                 self._answer_rows(item, batch)
@@ -353,6 +350,7 @@ class LearnerMachine(DecisionRole):
                 self._advance(item.log_time_ms, batch)
                 self._forget(item.user)
         self.agents.spill_surplus()
+        return self.end_decisions(batch, batch.fields(self.now_ms, POLICY))
 
     def _adopt(self, published: Published, batch: Batch) -> None:
         try:

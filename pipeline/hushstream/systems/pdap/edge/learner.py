@@ -17,10 +17,9 @@ from typing import Any, ClassVar, NamedTuple, cast
 import numpy as np
 
 from hushstream.engine.catalogue import Bools, Catalogue
-from hushstream.engine.deciding import DECIDING, MEMORIES, DecisionRole
+from hushstream.engine.deciding import DECIDING, MEMORIES, DecisionRole, only_reader
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.journal.chain import in_its_generation
-from hushstream.engine.learner.answering import only_reader
 from hushstream.engine.learner.arrivals import DecodedContexts, decode_checked
 from hushstream.engine.learner.awaiting import OpenRows, hold_early, open_rows
 from hushstream.engine.learner.batch import (
@@ -178,19 +177,16 @@ class PdapLearnerMachine(DecisionRole):
 
     def fold(self, slices: Sequence[InputSlice]) -> Sequence[Step]:
         """See `Machine.fold`: one step for one batch."""
-        batch = self.begin_decisions(slices)
-        self._take(batch)
-        return [self.end_decisions(batch, POLICY)]
+        return [self._folded(slices)]
 
     @in_its_generation
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
-        """See `Machine.replay` and `DecisionRole.begin_decisions_again`."""
-        batch = self.begin_decisions_again(value, slices)
-        self._take(batch)
-        return self.end_decisions(batch, POLICY)
+        """See `Machine.replay` and `DecisionRole.begin_decisions`."""
+        return self._folded(slices, value)
 
-    def _take(self, batch: Batch) -> None:
+    def _folded(self, slices: Sequence[InputSlice], journaled: bytes | None = None) -> Step:
         """Take all inputs of a batch in order; forwards are sent with their batch."""
+        batch = self.begin_decisions(slices, journaled)
         forwards: dict[int, list[Forward]] = {}
         for item in batch.in_order(self.now_ms):
             if isinstance(item, Contexts):
@@ -216,6 +212,7 @@ class PdapLearnerMachine(DecisionRole):
             topic = self.system.own_topic("forwards", serving)
             value = self.chain.encode("Forwards", forward_fields(serving, self.system.digest, fields))
             batch.releases.append(Output(topic, 0, value))
+        return self.end_decisions(batch, batch.fields(self.now_ms, POLICY))
 
     def _adopt(self, published: Published, batch: Batch) -> None:
         try:

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hushstream.engine.deciding import ANSWERING, AnsweringRole
 from hushstream.engine.declare.outcomes import Outcome, Refusal
 from hushstream.engine.journal.chain import Identity, in_its_generation
-from hushstream.engine.learner.answering import ANSWERING, AnsweredBatch, AnsweringRole
+from hushstream.engine.learner.batch import AnsweredBatch
 from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.records import InputSlice, Output, Step
 from hushstream.engine.refusals import Refused
@@ -64,7 +65,7 @@ class LearnerMachine(AnsweringRole):
     @in_its_generation
     def replay(self, value: bytes, slices: Sequence[InputSlice]) -> Step:
         """The same batch again, compared with its journal record."""
-        return self._take(self.begin_again(value, slices))
+        return self._take(self.begin(slices, value))
 
     def _take(self, batch: AnsweredBatch) -> Step:
         """Take models, then questions and clicks; the journal record says what was answered."""
