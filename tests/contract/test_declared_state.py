@@ -75,7 +75,7 @@ DERIVED: Mapping[tuple[str, ...], str] = {
         "_prepared",
     ): "contexts that were read before, and are read again",
     ("systems.p2b.edge.users.Users", "_named"): "a user's name in the store, made of the key alone",
-    ("systems.p2b.edge.low_rank.UserLinUCB", EVERY): "arrays that a computation writes before it reads them",
+    ("systems.p2b.edge.code_policies.UserLinUCB", EVERY): "arrays that a computation writes before it reads them",
     ("systems.p2b.edge.shared.SharedModels", "_retained", "_users"): "by name; their order means nothing",
     ("systems.p2b.lift.LiftCounter", "_waiting"): "by moment and user; their order means nothing",
     ("systems.p2b.shuffler.windows.Windows", "_opened_ms"): "of no meaning while the window is empty",

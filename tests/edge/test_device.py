@@ -84,7 +84,7 @@ def test_a_slot_leaves_after_all_its_rewards_could_come_and_holds_what_the_agent
     for number in range(10):
         values = {"country": source.choice(["de", "fr", "it"]), "age": source.uniform(10, 100)}
         row = np.frombuffer(agreement.layout.schema.encode(values).row, np.uint8)
-        item = agent.decide_new(f"visit-{number}", agent.terms.policy.kept(row), now_ms).arm
+        item = agent.decide_new(f"visit-{number}", row, now_ms).arm
         agent.shown(f"visit-{number}", item)
         if source.random() < 0.5:
             agent.rewarded(f"visit-{number}", item, 1.0)

@@ -8,7 +8,8 @@ import pytest
 from hushstream.learners.errors import LearnerError
 from hushstream.learners.linucb import LinUCBModel, LinUCBState
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.edge.low_rank import OwnUpdates, UserLinUCB, load_user_state, rows_limit
+from hushstream.systems.p2b.edge.code_policies import UserLinUCB
+from hushstream.systems.p2b.edge.low_rank import OwnUpdates, load_user_state, rows_limit
 from hushstream.systems.p2b.edge.shared import SharedModels
 
 TOLERANCE = 1e-5

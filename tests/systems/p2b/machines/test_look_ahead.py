@@ -10,7 +10,8 @@ import pytest
 
 from hushstream.learners.linucb import LinUCBModel
 from hushstream.systems.p2b.edge.agent import EdgeAgent
-from hushstream.systems.p2b.edge.low_rank import OwnUpdates, UserLinUCB, UserState
+from hushstream.systems.p2b.edge.code_policies import UserLinUCB
+from hushstream.systems.p2b.edge.low_rank import OwnUpdates, UserState
 from hushstream.systems.p2b.edge.policy import UNSCORED
 from hushstream.systems.p2b.machines.learner import LookAhead
 

@@ -100,7 +100,7 @@ class Device(TakesModels[Statement]):
         # The newest period that the clock ever showed stays in force: otherwise a clock set back would give new quota.
         if not agent.within_quota(max(now_ms, agent.period * self.agreement.quota_period_ms)):
             return agent.decide_publicly(row, eligible)
-        choice = agent.decide_new(event_id, agent.terms.policy.kept(row), now_ms, eligible)
+        choice = agent.decide_new(event_id, row, now_ms, eligible)
         if choice.slot_due:
             self._owed.append(
                 _Owed(now_ms + self.agreement.attribution_window_ms + delay_ms(self.agreement.delay_ms, self._draw))

@@ -129,7 +129,7 @@ class EdgeAgent:
     def decide_publicly(self, context: NDArray[np.float32], eligible: NDArray[np.bool_] | None = None) -> Choice:
         """Choose the best arm of the shared model alone; nothing of the decision is remembered, learned or reported."""
         shared = self.terms.policy.shared(self.track)
-        arm, ties = self.terms.policy.choose(shared.state, context, eligible, self._pick)
+        arm, ties = self.terms.policy.choose(shared.state, context, self._pick, eligible)
         return Choice(arm, CERTAIN // ties, shared.version, False, False)
 
     def decide(
@@ -144,7 +144,7 @@ class EdgeAgent:
         Args:
             event_id: the application's name for this decision. Until its deadline, the same id gets the same answer
                 again, also after its reward. At the deadline, call `expire` if the decision still waits.
-            context: float32 (d,), a histogram; kept, so it must not be a view of a reused buffer.
+            context: float32 (d,), a histogram; a copy is kept.
             log_time_ms: log time of the context; the deadline for feedback counts from it.
             eligible: bool (K,), or None for all arms.
 
@@ -176,13 +176,13 @@ class EdgeAgent:
         ``best`` is the only arm with the highest score, where the caller has computed it already (`LookAhead`).
         """
         self.open.forget_answers(log_time_ms)
-        terms = self.terms
+        terms, context = self.terms, self.terms.policy.kept(context)
         if terms.exploration is not None:
             arm, propensity = self._explored(terms.exploration, event_id, context, eligible, best)
         elif best != UNSCORED:
             arm, propensity = best, CERTAIN
         else:
-            arm, ties = terms.policy.choose(self.current_state(), context, eligible, self._pick)
+            arm, ties = terms.policy.choose(self.current_state(), context, self._pick, eligible)
             propensity = CERTAIN // ties
         version = self.base_version if self.state is not None else terms.policy.shared(self.track).version
         self.seen_ms = log_time_ms

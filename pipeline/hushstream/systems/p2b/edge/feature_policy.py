@@ -112,10 +112,10 @@ class FeaturePolicy:
         self,
         state: FeatureState,
         context: NDArray[np.uint8],
+        tie: Callable[[int], int],
         eligible: NDArray[np.bool_] | None,
-        pick: Callable[[int], int],
     ) -> tuple[int, int]:
-        return self._kernel.choose(state.model, self._own(state), self._context(context), pick, eligible)
+        return self._kernel.choose(state.model, self._own(state), self._context(context), tie, eligible)
 
     def best(self, states: Sequence[FeatureState], contexts: NDArray[np.uint8]) -> Sequence[int]:
         """See `SharedPolicy.best`: scores no context here, because `prepare` has done the work that contexts share."""

@@ -460,7 +460,7 @@ class LearnerMachine(DecisionRole):
             self.agents.delete_state(user)
             batch.counts[Outcome.EXPIRED] += 1
             agent = None
-        if agent is None or columns.eligible[row] or columns.after_clicks[row] >= 0:
+        if agent is None or columns.eligible[row] or columns.after_clicks[row] >= batch.clicks.read_to:
             reason = self._objection(decoded, row, agent, batch)
             if reason is not None:
                 batch.refuse(reason, batch.contexts, columns.offsets[row], columns.rows[row])
@@ -482,7 +482,7 @@ class LearnerMachine(DecisionRole):
             self._decide_publicly(agent, event_id, columns.contexts[row], mask, batch)
             return
         best = UNSCORED if ahead is None else ahead.best(row, agent)
-        choice = agent.decide_new(event_id, self.terms.policy.kept(columns.contexts[row]), now_ms, mask, best)
+        choice = agent.decide_new(event_id, columns.contexts[row], now_ms, mask, best)
         past = PastDecision(user, choice.arm, choice.billionths, choice.model_version)
         held_out = self.lift is not None and self.in_holdout(agent)
         if held_out:
@@ -495,14 +495,14 @@ class LearnerMachine(DecisionRole):
             )
             if past is not recomputed:
                 agent.correct(event_id, past.arm, past.propensity)
-        self.past.put(event_id, past)
         self.deadlines.add(now_ms + self.terms.attribution_window_ms, agent, event_id)
         if choice.slot_due:
             self.due.append((now_ms, user))
-        batch.answer(event_id, past, PUBLIC if held_out else MODEL)
-        batch.counts[Outcome.DECIDED] += 1
+        self.past.put(event_id, past)
         for click in self.early.claim(event_id):
             self._feed(click, batch.earlier, batch)
+        batch.answer(event_id, past, PUBLIC if held_out else MODEL)
+        batch.counts[Outcome.DECIDED] += 1
 
     def _held_out(
         self, event_id: str, decided: PastDecision, baseline: int, mask: NDArray[np.bool_] | None
