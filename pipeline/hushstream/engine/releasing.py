@@ -28,10 +28,9 @@ from typing import Any, ClassVar
 
 from hushstream.engine.declare.outcomes import Outcome
 from hushstream.engine.journal.chain import START, Batch, Chain, Identity, Replayed, append, replaying
-from hushstream.engine.noise.budget import SpendingTerms, debit_fields
 from hushstream.engine.noise.epochs import EPOCH, NoiseEpoch
 from hushstream.engine.noise.key_rotation import STAYS, KeyInForce
-from hushstream.engine.noise.spending import SPENDING, ChargeResult, Spending
+from hushstream.engine.noise.spending import SPENDING, ChargeResult, Spending, SpendingTerms, debit_fields
 from hushstream.engine.one_input import POSITION, Gathered, OneInput
 from hushstream.engine.records import InputSlice, Output, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.refusals import DeadLetters
@@ -188,7 +187,7 @@ class Releases:
         self.epoch.adopt(fields["head"]["epoch"], debit["scope"], self.spending.terms.own, self._chain.sequence)
         # What the journal says was paid is paid, whatever its inputs say now.
         if debit["epsilon_micro"] or debit["delta_units"]:
-            self.spending.adopt(self.epoch.charge_key(window))
+            self.spending.try_charge(self.epoch.charge_key(window), already_paid=True)
         if fields["turned_to"] == STAYS:
             return False
         # The rotation begins no epoch of its own here, because the next release opens one in any case.
