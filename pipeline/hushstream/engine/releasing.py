@@ -46,7 +46,8 @@ class Releases:
     """Key, epoch and budget of the releases of one journal.
 
     Attributes:
-        keys: keys of the zone, and the one in force.
+        key: the zone's key in force.
+        keys: keys of the zone.
         epoch: the epoch of noise.
         spending: the charges.
         replayed: the journal record in a replay; None while new input is folded.
@@ -73,15 +74,11 @@ class Releases:
         """
         self._chain = chain
         self._letters = letters
+        self.key = key
         self.keys = KeyInForce(key, ring)
         self.epoch = NoiseEpoch(first_epoch)
         self.spending = Spending(terms, chain.identity.journal[1])
         self.replayed: Replayed | None = None
-
-    @property
-    def key(self) -> Key:
-        """The zone's key in force."""
-        return self.keys.key
 
     @property
     def nonce(self) -> bytes:
@@ -138,9 +135,9 @@ class Releases:
         Raises:
             KeyFileError: the key was destroyed, or the zone never had it.
         """
-        key = self.keys.rotate_to(key_id)
-        self._chain.rotate_to(key)
-        self._letters.rotate_to(key)
+        self.key = self.keys.rotate_to(key_id)
+        self._chain.rotate_to(self.key)
+        self._letters.rotate_to(self.key)
 
     # After a restart.
 
