@@ -7,7 +7,8 @@ from fractions import Fraction
 
 import pytest
 
-from hushstream.engine.noise.budget import BudgetConfig, ChargeKey, OwnScope, filter_of, largest_that
+from hushstream.engine.noise.budget import BudgetConfig, filter_of, largest_that
+from hushstream.engine.noise.spending import ChargeKey, OwnScope
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.amounts import DELTA_ONE, MICRO, Cost, delta_units
 from hushstream.privacy.bounds import exp_above, exp_below

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hushstream.engine.machine import releasing
-from hushstream.engine.noise.budget import ChargeKey, SpendingTerms
-from hushstream.engine.noise.spending import Spending
+from hushstream.engine.noise.spending import ChargeKey, Spending, SpendingTerms
 from hushstream.engine.records import InputRange, ReplayMismatch
 from hushstream.privacy.amounts import Cost
 from hushstream.privacy.errors import LedgerError
@@ -100,15 +99,15 @@ def test_a_renewal_brings_the_incarnations_of_which_this_journal_has_no_record(c
 def test_what_was_asked_last_is_never_undercut():
     spending = Spending(terms(), 0)
     spending.try_charge(ChargeKey(2))
-    for call in (spending.try_charge, spending.refusal, spending.adopt):
+    for call in (spending.try_charge, spending.refusal):
         with pytest.raises(LedgerError, match="or a later charge, got"):
             call(ChargeKey(1))
 
 
 def test_what_the_journal_says_was_paid_is_taken_whatever_the_limit():
     spending = Spending(terms(fits=1), 0)
-    spending.adopt(ChargeKey(0))
-    spending.adopt(ChargeKey(1, 0, 1))
+    spending.try_charge(ChargeKey(0), already_paid=True)
+    spending.try_charge(ChargeKey(1, 0, 1), already_paid=True)
     assert (spending.spent, spending.redraws) == (PRICE.cost + PRICE.cost, 2)
     assert played(spending, [ChargeKey(2, 0, 2)]) == [REFUSED]
 

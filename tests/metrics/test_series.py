@@ -8,8 +8,8 @@ from hushstream.agents.observe.metrics import METRICS, Labels, Metrics
 from hushstream.agents.settings import WorkerSettings
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import role_work
-from hushstream.engine.noise.budget import ChargeKey
 from hushstream.engine.noise.epochs import NoiseEpoch
+from hushstream.engine.noise.spending import ChargeKey
 from hushstream.schemas import codec
 from hushstream.systems.colin.system import declare as declare_colin
 from hushstream.systems.p2b.lift import lift_figures

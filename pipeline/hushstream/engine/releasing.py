@@ -28,10 +28,9 @@ from typing import Any, ClassVar
 
 from hushstream.engine.declare.outcomes import Outcome
 from hushstream.engine.journal.chain import START, Batch, Chain, Identity, Replayed, append, replaying
-from hushstream.engine.noise.budget import SpendingTerms, debit_fields
 from hushstream.engine.noise.epochs import EPOCH, NoiseEpoch
 from hushstream.engine.noise.key_rotation import STAYS, KeyInForce
-from hushstream.engine.noise.spending import SPENDING, ChargeResult, Spending
+from hushstream.engine.noise.spending import SPENDING, ChargeResult, Spending, SpendingTerms, debit_fields
 from hushstream.engine.one_input import POSITION, Gathered, OneInput
 from hushstream.engine.records import InputSlice, Output, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.refusals import DeadLetters
@@ -47,7 +46,8 @@ class Releases:
     """Key, epoch and budget of the releases of one journal.
 
     Attributes:
-        keys: keys of the zone, and the one in force.
+        key: the zone's key in force.
+        keys: keys of the zone.
         epoch: the epoch of noise.
         spending: the charges.
         replayed: the journal record in a replay; None while new input is folded.
@@ -74,15 +74,11 @@ class Releases:
         """
         self._chain = chain
         self._letters = letters
+        self.key = key
         self.keys = KeyInForce(key, ring)
         self.epoch = NoiseEpoch(first_epoch)
         self.spending = Spending(terms, chain.identity.journal[1])
         self.replayed: Replayed | None = None
-
-    @property
-    def key(self) -> Key:
-        """The zone's key in force."""
-        return self.keys.key
 
     @property
     def nonce(self) -> bytes:
@@ -139,9 +135,9 @@ class Releases:
         Raises:
             KeyFileError: the key was destroyed, or the zone never had it.
         """
-        key = self.keys.rotate_to(key_id)
-        self._chain.rotate_to(key)
-        self._letters.rotate_to(key)
+        self.key = self.keys.rotate_to(key_id)
+        self._chain.rotate_to(self.key)
+        self._letters.rotate_to(self.key)
 
     # After a restart.
 
@@ -188,7 +184,7 @@ class Releases:
         self.epoch.adopt(fields["head"]["epoch"], debit["scope"], self.spending.terms.own, self._chain.sequence)
         # What the journal says was paid is paid, whatever its inputs say now.
         if debit["epsilon_micro"] or debit["delta_units"]:
-            self.spending.adopt(self.epoch.charge_key(window))
+            self.spending.try_charge(self.epoch.charge_key(window), already_paid=True)
         if fields["turned_to"] == STAYS:
             return False
         # The rotation begins no epoch of its own here, because the next release opens one in any case.

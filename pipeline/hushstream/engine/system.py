@@ -9,7 +9,8 @@ from functools import cached_property
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from hushstream.engine.configuration import PartitionConfig, PrivacyConfig
-from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms, debit_fields
+from hushstream.engine.noise.budget import BudgetFacts
+from hushstream.engine.noise.spending import SpendingTerms, debit_fields
 from hushstream.privacy.amounts import delta_to_bytes
 from hushstream.privacy.ledger import Debit
 from hushstream.privacy.mechanisms.noise import NoiseAddress, Parameter

@@ -2,7 +2,7 @@
 
 Each charge (an epoch of noise, a window, a lift) has a scope of its own and one price. The deployment scope of a
 partition holds what the charges cost one unit together, under the same filter that the roles use
-(`hushstream.engine.noise.budget` says which charges are added there). A slot is in one window only, so windows are
+(`hushstream.engine.noise.spending` says which charges are added there). A slot is in one window only, so windows are
 never added.
 """
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from hushstream.engine.declare.declaration import System
-from hushstream.engine.noise.budget import OwnScope, SpendingTerms
+from hushstream.engine.noise.spending import OwnScope, SpendingTerms
 from hushstream.ops.spending.accounts import Account
 from hushstream.privacy.amounts import Cost, count_text, delta_from_bytes
 from hushstream.schemas import codec

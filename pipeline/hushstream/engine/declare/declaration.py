@@ -20,7 +20,8 @@ from hushstream.engine.declare.plan import Audience, Plan, ReleasedAt
 from hushstream.engine.declare.result import Result
 from hushstream.engine.declare.role import DeclarationError, Role
 from hushstream.engine.language import Language
-from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms
+from hushstream.engine.noise.budget import BudgetFacts
+from hushstream.engine.noise.spending import SpendingTerms
 from hushstream.engine.system import Core, DeploymentValues, Priced
 from hushstream.privacy.promises.promise import Promises
 from hushstream.schemas.partitioning import partition_of

@@ -33,8 +33,7 @@ from hushstream.engine.learner.arrivals import CLICK_CLOCK_MARGIN_MS, DecodedCon
 from hushstream.engine.learner.items import ItemReader, ReadChange
 from hushstream.engine.learner.model_parts import PartReader, Version
 from hushstream.engine.learner.models import ModelReader, OnChain
-from hushstream.engine.noise.budget import ChargeKey, debit_fields
-from hushstream.engine.noise.spending import ChargeResult, Spending
+from hushstream.engine.noise.spending import ChargeKey, ChargeResult, Spending, debit_fields
 from hushstream.engine.records import InputSlice, Output, ReplayMismatch, TopicPartition
 from hushstream.engine.refusals import WHOLE_RECORD, DeadLetters
 from hushstream.feedback.join import JoinOutcome

@@ -17,7 +17,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hushstream.engine.noise.budget import BudgetConfig, BudgetFacts, SpendingTerms, filter_of, require_fits, times
+from hushstream.engine.noise.budget import BudgetConfig, BudgetFacts, filter_of, require_fits, times
+from hushstream.engine.noise.spending import SpendingTerms
 from hushstream.privacy.amounts import DELTA_ONE, Cost, epsilon_value
 from hushstream.privacy.bounds import LARGEST_EXPONENT, exp_above, exp_below
 from hushstream.privacy.ledger import BasicFilter, Debit

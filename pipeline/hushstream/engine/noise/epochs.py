@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from hushstream.engine.noise.budget import ChargeKey, OwnScope
+from hushstream.engine.noise.spending import ChargeKey, OwnScope
 from hushstream.engine.state.declared import own_part
 from hushstream.engine.state.parts import record
 from hushstream.privacy.encoding import encode

@@ -25,6 +25,8 @@ class KeyInForce:
 
     Attributes:
         key: the key in force now.
+        due: the value for the next closing record: public id of the key file's current key, or `STAYS` if that key is
+            in force.
     """
 
     def __init__(self, key: Key, ring: KeyRing | None = None) -> None:
@@ -35,16 +37,12 @@ class KeyInForce:
         self.key = key
         self._ring = ring
         self._newest = key.key_id if ring is None else ring.of(ring.current).key_id
+        self.due = STAYS if self._newest == key.key_id else self._newest
 
     @property
     def retired(self) -> frozenset[bytes]:
         """Public ids of destroyed keys."""
         return frozenset() if self._ring is None else frozenset(key_id for _, key_id in self._ring.retired)
-
-    @property
-    def due(self) -> bytes:
-        """Value for the next closing record: public id of the key file's current key, or `STAYS` if it is in force."""
-        return STAYS if self._newest == self.key.key_id else self._newest
 
     def rotate_to(self, key_id: bytes) -> Key:
         """Put the key with a public id in force.
@@ -60,4 +58,5 @@ class KeyInForce:
                     f" than {self.key.key_id.hex()}, got one key alone"
                 )
             self.key = self._ring.named(key_id)
+            self.due = STAYS if self._newest == key_id else self._newest
         return self.key

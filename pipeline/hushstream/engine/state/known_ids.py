@@ -23,6 +23,9 @@ from hushstream.schemas.errors import HushstreamError
 
 ID_BYTES = 16
 
+_SECOND = ID_BYTES // 2
+"""Where the second half of an id begins. The first half also selects the partition, so within a partition it is less
+random."""
 _COUNT_BYTES = 8
 _HALF = np.dtype("u8")
 _YOUNG_AT_LEAST = 1024
@@ -51,11 +54,11 @@ class KnownIds:
 
     def __contains__(self, report_id: bytes) -> bool:
         """Whether an id of `ID_BYTES` bytes was added."""
-        return self._knows(_half(report_id))
+        return self._knows(int.from_bytes(report_id[_SECOND:], "little"))
 
     def add(self, report_id: bytes) -> bool:
         """Add an id; returns whether it is new."""
-        half = _half(report_id)
+        half = int.from_bytes(report_id[_SECOND:], "little")
         if self._knows(half):
             return False
         self._young.add(half)
@@ -106,8 +109,3 @@ class KnownIds:
         young = np.sort(np.fromiter(self._young, _HALF, len(self._young)))
         # Stable sorting finds the two runs and merges them.
         return np.sort(np.concatenate([self._merged, young]), kind="stable")
-
-
-def _half(report_id: bytes) -> int:
-    """The second half of an id. The first half also selects the partition, so within a partition it is less random."""
-    return int.from_bytes(report_id[ID_BYTES // 2 :], "little")

@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from hushstream.engine.noise.budget import BudgetConfig, BudgetFacts, SpendingTerms
+from hushstream.engine.noise.budget import BudgetConfig, BudgetFacts
 from hushstream.engine.noise.caps import with_cap
 from hushstream.engine.noise.epoch_budget import epoch_facts, epoch_terms, over_epochs
+from hushstream.engine.noise.spending import SpendingTerms
 from hushstream.engine.system import Priced
 from hushstream.privacy.promises.promise import Guarantee, Promises
 from hushstream.privacy.promises.sentence import Prices

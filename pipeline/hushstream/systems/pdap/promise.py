@@ -12,8 +12,9 @@ from functools import lru_cache
 
 from hushstream.counting import PureEpsilon
 from hushstream.engine.declare.topics import contents_on
-from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms, filter_of, require_fits
+from hushstream.engine.noise.budget import BudgetFacts, filter_of, require_fits
 from hushstream.engine.noise.epoch_budget import over_epochs
+from hushstream.engine.noise.spending import SpendingTerms
 from hushstream.engine.system import Priced
 from hushstream.privacy.amounts import count_text, epsilon_micro, epsilon_text
 from hushstream.privacy.ledger import BasicFilter, Debit

@@ -19,7 +19,7 @@ from hushstream.engine.catalogue import CatalogueRules
 from hushstream.engine.declare.requests import ContextRules
 from hushstream.engine.devices.recipients import Recipients
 from hushstream.engine.devices.signing import SigningKeys
-from hushstream.engine.noise.budget import SpendingTerms
+from hushstream.engine.noise.spending import SpendingTerms
 from hushstream.engine.system import Core
 from hushstream.engine.values import ConfigurationError, require
 from hushstream.privacy.mechanisms.amplification import noise_epsilon

@@ -15,15 +15,9 @@ from functools import lru_cache
 
 from hushstream.counting import NegativeDigitTree, PureEpsilon, best_tree, choose_release
 from hushstream.engine.declare.topics import contents_on
-from hushstream.engine.noise.budget import (
-    BudgetConfig,
-    BudgetFacts,
-    SpendingTerms,
-    filter_of,
-    largest_that,
-    require_fits,
-)
+from hushstream.engine.noise.budget import BudgetConfig, BudgetFacts, filter_of, largest_that, require_fits
 from hushstream.engine.noise.caps import with_cap
+from hushstream.engine.noise.spending import SpendingTerms
 from hushstream.engine.system import Priced
 from hushstream.privacy.amounts import exact
 from hushstream.privacy.ledger import BasicFilter, Debit, Filter

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from hushstream.systems.p2b.contribution.slots import unpack_all
 from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.guarantee.summed import summed_of
 from hushstream.systems.p2b.machines.running import RunningSums
-from hushstream.systems.p2b.shuffler.linear_sums import LinearSums, linear_sums, noised_sums
+from hushstream.systems.p2b.shuffler.linear_sums import linear_sums, noised_sums
 from hushstream.systems.p2b.shuffler.sums import (
     CellSums,
     Domain,
@@ -60,14 +60,6 @@ class WindowRelease:
     forged: int
 
 
-class _Released(NamedTuple):
-    """The sums that leave, the variance of the noise in one of them, and how many slots were forged."""
-
-    sums: CellSums | LinearSums
-    variance: float
-    forged: int = 0
-
-
 def release_window(
     system: P2BSystem,
     key: Key,
@@ -92,12 +84,39 @@ def release_window(
         running: the counter over the partition's windows in this epoch, if there is one; the window is added to it.
         epoch: the epoch of noise.
     """
+    terms, shape, release = terms_of(system), (2, *system.form.shape), system.config.release
     address = window_address(system, key, genesis_nonce, partition, closed, epoch)
-    released = _FORMS[system.config.release.form](system, key, address, closed, running)
+    # The shuffler's secret coin for each slot of the window, nulls included.
+    coins = bernoulli(KeyedStream(key, address.at("sampling")), terms.sampling_units, len(closed.contents))
+    codes = release.form == "codes"
+    # Sums are exact here, and zone-private until there is noise on them. Counts above a threshold leave as they are.
+    sums, forged = _of_codes(system, closed, coins) if codes else _of_features(system, closed, coins)
+    if release.mode in ("tuples", "paper"):
+        variance = 0.0
+    elif running is not None:
+        step = running.step(np.concatenate([sums.ones.ravel(), sums.zeros.ravel()]))
+        (ones, zeros), variance = step.sums.reshape(shape), step.variance
+        sums = replace(sums, ones=ones, zeros=zeros)
+    else:
+        assert terms.scale is not None
+        numerator, denominator = terms.scale
+        noise = discrete_laplace(KeyedStream(key, address), numerator, denominator, math.prod(shape)).reshape(shape)
+        variance = laplace_variance(numerator, denominator)
+        sums = noised(sums, noise) if codes else noised_sums(sums, noise)
     window_id = key.digest(
         "window-id", genesis_nonce, closed.window.to_bytes(8, "little"), partition.to_bytes(4, "little")
     )
-    return _crowd(system, key, window_id, released, closed)
+    crowd = {
+        **terms.crowd,
+        **system.stated[system.as_stated(key.reproducible)],
+        "window_id": window_id,
+        "slots": len(closed.contents),
+        "ones": sums.ones.astype("<i8").tobytes(),
+        "zeros": sums.zeros.astype("<i8").tobytes(),
+        "variance": variance,
+        **({} if closed.item_rows is None else closed.item_rows._asdict()),
+    }
+    return WindowRelease(window_id, crowd, forged)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +129,7 @@ class ReleaseTerms:
         scale: the scale of the noise of a sum (of slot sums in units of 1/M), as a fraction; None in other modes.
         parameters: every parameter that the noise depends on, as whole numbers.
         text: the parameters as the journal has them: canonical JSON.
+        domain: of reports of codes; None for declared features.
         crowd: the fields that are equal in all crowds.
     """
 
@@ -118,6 +138,7 @@ class ReleaseTerms:
     scale: tuple[int, int] | None
     parameters: Mapping[str, int | str]
     text: str
+    domain: Domain | None
     crowd: Mapping[str, Any]
 
 
@@ -132,6 +153,7 @@ def terms_of(system: P2BSystem) -> ReleaseTerms:
         scale=laplace_scale(system.noise_epsilon, summed_of(config).sums[1]) if release.mode == "slot-sums" else None,
         parameters=parameters,
         text=json.dumps(parameters, sort_keys=True, separators=(",", ":")),
+        domain=Domain(*system.form.shape, release.levels) if release.form == "codes" else None,
         crowd={
             "config_digest": system.digest,
             "mode": mechanism,
@@ -176,67 +198,28 @@ def window_address(
     return release_address(system, genesis_nonce, partition, epoch, closed.window, content)
 
 
-def _of_codes(
-    system: P2BSystem, key: Key, address: NoiseAddress, closed: ClosedWindow, running: RunningSums | None
-) -> _Released:
-    release, terms = system.config.release, terms_of(system)
-    domain = Domain(*system.form.shape, release.levels)
+def _of_codes(system: P2BSystem, closed: ClosedWindow, coins: NDArray[np.bool_]) -> tuple[CellSums, int]:
+    """The sums of a window of codes, and how many of its slots are forged: none, as each was checked on arrival."""
+    release, domain = system.config.release, terms_of(system).domain
+    assert domain is not None
     slots = unpack_all(closed.contents, domain.codes, domain.arms, domain.levels)
-    # A report counts if the shuffler's secret coin kept it, and nulls have their coins, too.
-    coins = _coins(terms, key, address, closed)
+    # A report counts if its coin kept it.
     reports = Reports(domain, slots.codes, slots.arms, slots.levels, slots.held & coins)
     if release.mode == "tuples":
         everyone = np.ones(len(reports), dtype=np.bool_)
-        return _Released(tuple_sums(reports.domain, tuples(reports, everyone, system.threshold)), 0.0)
+        return tuple_sums(reports.domain, tuples(reports, everyone, system.threshold)), 0
     if release.mode == "paper":
-        return _Released(tuple_sums(reports.domain, paper(reports, system.threshold)), 0.0)
-    shape = (2, *system.form.shape)
-    if running is not None:
-        exact = slot_sums(reports)
-        step = running.step(np.concatenate([exact.ones.ravel(), exact.zeros.ravel()]))
-        ones, zeros = step.sums.reshape(shape)
-        return _Released(CellSums(ones, zeros), step.variance)
-    noise, variance = _noise(terms, key, address, shape)
-    return _Released(noised(slot_sums(reports), noise.reshape(shape)), variance)
+        return tuple_sums(reports.domain, paper(reports, system.threshold)), 0
+    return slot_sums(reports), 0
 
 
-def _of_features(
-    system: P2BSystem, key: Key, address: NoiseAddress, closed: ClosedWindow, running: RunningSums | None
-) -> _Released:
-    terms, layout = terms_of(system), system.linear.layout
-    reports = unpack_reports(layout, closed.contents)
-    counted = _coins(terms, key, address, closed)
+def _of_features(system: P2BSystem, closed: ClosedWindow, coins: NDArray[np.bool_]) -> tuple[CellSums, int]:
+    """The sums of a window of declared features, and how many of its slots held neither a report nor null."""
+    layout = system.linear.layout
+    reports, counted = unpack_reports(layout, closed.contents), coins
     if closed.item_rows is not None:
         counted = counted & closed.item_rows.current(reports.arms, reports.catalogues)
-    exact = linear_sums(layout, reports, counted)
-    shape, forged = (2, *system.form.shape), int(reports.forged.sum())
-    if running is not None:
-        step = running.step(np.concatenate([exact.ones.ravel(), exact.zeros.ravel()]))
-        ones, zeros = step.sums.reshape(shape)
-        return _Released(LinearSums(ones, zeros), step.variance, forged)
-    noise, variance = _noise(terms, key, address, shape)
-    return _Released(noised_sums(exact, noise.reshape(shape)), variance, forged)
-
-
-def _noise(
-    terms: ReleaseTerms, key: Key, address: NoiseAddress, shape: tuple[int, ...]
-) -> tuple[NDArray[np.int64], float]:
-    """Fresh noise for all sums of a window, (n,), and the variance of each."""
-    assert terms.scale is not None
-    numerator, denominator = terms.scale
-    noise = discrete_laplace(KeyedStream(key, address), numerator, denominator, math.prod(shape))
-    return noise, laplace_variance(numerator, denominator)
-
-
-_FORMS: Mapping[str, Callable[..., _Released]] = {
-    "codes": _of_codes,
-    "features": _of_features,
-}
-
-
-def _coins(terms: ReleaseTerms, key: Key, address: NoiseAddress, closed: ClosedWindow) -> NDArray[np.bool_]:
-    """The shuffler's secret coin for each slot of the window, nulls included."""
-    return bernoulli(KeyedStream(key, address.at("sampling")), terms.sampling_units, len(closed.contents))
+    return linear_sums(layout, reports, counted), int(reports.forged.sum())
 
 
 def _parameters(system: P2BSystem) -> Mapping[str, int | str]:
@@ -253,20 +236,6 @@ def _parameters(system: P2BSystem) -> Mapping[str, int | str]:
         numerator, denominator = laplace_scale(system.noise_epsilon, summed_of(system.config).sums[1])
         return {**parameters, "scale_numerator": numerator, "scale_denominator": denominator}
     return {**parameters, "threshold": system.threshold}
-
-
-def _crowd(system: P2BSystem, key: Key, window_id: bytes, released: _Released, closed: ClosedWindow) -> WindowRelease:
-    crowd = {
-        **terms_of(system).crowd,
-        **system.stated[system.as_stated(key.reproducible)],
-        "window_id": window_id,
-        "slots": len(closed.contents),
-        "ones": released.sums.ones.astype("<i8").tobytes(),
-        "zeros": released.sums.zeros.astype("<i8").tobytes(),
-        "variance": released.variance,
-        **({} if closed.item_rows is None else closed.item_rows._asdict()),
-    }
-    return WindowRelease(window_id, crowd, released.forged)
 
 
 def _plain(parameters: Mapping[str, Parameter]) -> dict[str, int | str]:

@@ -12,8 +12,6 @@ divided among blocks, because the units of a report are. Another report in its p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,6 +19,7 @@ from hushstream.privacy.mechanisms.noise import checked_add
 from hushstream.systems.p2b.contribution.feature_layout import UNITS, FeatureLayout
 from hushstream.systems.p2b.contribution.feature_slots import FeatureReports
 from hushstream.systems.p2b.shuffler.errors import ShufflingError
+from hushstream.systems.p2b.shuffler.sums import CellSums
 
 Int64 = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -29,21 +28,8 @@ _EXACT = 1 << 53
 """float64 holds every whole number below it exactly, in whatever order numbers are added."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LinearSums:
-    """Two sums for every arm and cell.
-
-    Attributes:
-        ones: (K, P) int64, sums of q R.
-        zeros: (K, P) int64, sums of q (M - R).
-    """
-
-    ones: Int64
-    zeros: Int64
-
-
-def linear_sums(layout: FeatureLayout, reports: FeatureReports, counted: Bools) -> LinearSums:
-    """The exact sums of a window; never to leave the shuffler without `noised_sums`.
+def linear_sums(layout: FeatureLayout, reports: FeatureReports, counted: Bools) -> CellSums:
+    """The exact sums of a window, (K, P) each; never to leave the shuffler without `noised_sums`.
 
     A slot that does not count takes the same steps, but is added to an extra cell that is dropped at the end.
 
@@ -68,10 +54,10 @@ def linear_sums(layout: FeatureLayout, reports: FeatureReports, counted: Bools) 
     total = np.bincount(keys, units, minlength=beside + 1)[:beside].astype(np.int64)
     ones = np.bincount(keys, rewarded, minlength=beside + 1)[:beside].astype(np.int64)
     shape = (layout.arms, layout.cells)
-    return LinearSums(ones.reshape(shape), (layout.levels * total - ones).reshape(shape))
+    return CellSums(ones.reshape(shape), (layout.levels * total - ones).reshape(shape))
 
 
-def noised_sums(sums: LinearSums, noise: Int64) -> LinearSums:
+def noised_sums(sums: CellSums, noise: Int64) -> CellSums:
     """Add one integer of noise to every sum.
 
     Args:
@@ -87,4 +73,4 @@ def noised_sums(sums: LinearSums, noise: Int64) -> LinearSums:
         against another report costs 2 eps.
     """
     ones, zeros = checked_add(np.stack([sums.ones, sums.zeros]), noise)
-    return LinearSums(ones, zeros)
+    return CellSums(ones, zeros)

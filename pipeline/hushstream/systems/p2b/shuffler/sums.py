@@ -133,11 +133,11 @@ class Reports:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CellSums:
-    """Two sums for every (code, arm) of the domain, empty cells included.
+    """Two sums for every (code, arm) of the domain, empty cells included; or for every arm and cell of features.
 
     Attributes:
-        ones: (k, K) int64, the sum of levels R.
-        zeros: (k, K) int64, the sum of M - R.
+        ones: (k, K) int64, the sum of levels R; for features (K, P), see `hushstream.systems.p2b.shuffler.linear_sums`.
+        zeros: of the same shape, the sum of M - R.
     """
 
     ones: Int64

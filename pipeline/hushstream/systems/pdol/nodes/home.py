@@ -39,10 +39,9 @@ from hushstream.engine.journal.chain import (
 from hushstream.engine.journal.ownership import owner
 from hushstream.engine.learner.arrivals import cut
 from hushstream.engine.learner.models import ModelReader
-from hushstream.engine.noise.budget import debit_fields
 from hushstream.engine.noise.epochs import EPOCH_FIELD, NoiseEpoch
 from hushstream.engine.noise.key_rotation import STAYS, KeyInForce
-from hushstream.engine.noise.spending import SPENDING, Spending
+from hushstream.engine.noise.spending import SPENDING, Spending, debit_fields
 from hushstream.engine.owns_journal import OwnsJournal
 from hushstream.engine.records import InputRange, InputRecord, InputSlice, Output, ReplayMismatch, Step, TopicPartition
 from hushstream.engine.refusals import WHOLE_RECORD, DeadLetters
@@ -671,7 +670,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         self.epoch.adopt(fields["head"]["epoch"], scope, own, self.chain.sequence)
         # What the journal record paid stays paid, whatever its inputs are now.
         if any(debit["epsilon_micro"] or debit["delta_units"] for debit in debits):
-            self.spending.adopt(self.epoch.charge_key())
+            self.spending.try_charge(self.epoch.charge_key(), already_paid=True)
         if fields["turned_to"] != STAYS:
             self._rotate_to(fields["turned_to"])
         return Step(None, (), (), {Outcome.DIVERGED: 1}, fields["turned_to"] != STAYS)

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hushstream.engine.configuration import LARGEST_EPSILON, PrivacyConfig, undigested_privacy
-from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms
+from hushstream.engine.noise.budget import BudgetFacts
 from hushstream.engine.noise.epoch_budget import often
+from hushstream.engine.noise.spending import SpendingTerms
 from hushstream.engine.system import Core, Priced
 from hushstream.engine.values import REFUSE_UNKNOWN, price, require_deployment, whole
 from hushstream.privacy.amounts import Cost, epsilon_micro

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from hushstream.engine.noise.budget import BudgetFacts, SpendingTerms
+from hushstream.engine.noise.budget import BudgetFacts
+from hushstream.engine.noise.spending import SpendingTerms
 from hushstream.engine.system import Priced
 from hushstream.privacy.amounts import DELTA_ONE, Cost, epsilon_micro, epsilon_value
 from hushstream.privacy.bounds import exp_above

@@ -29,8 +29,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.engine.noise.budget import ChargeKey
-from hushstream.engine.noise.spending import Spending
+from hushstream.engine.noise.spending import ChargeKey, Spending
 from hushstream.learners.linucb import LinUCBModel, LinUCBState
 from hushstream.learners.population import Population
 from hushstream.privacy.keys import Key, seeded_key
