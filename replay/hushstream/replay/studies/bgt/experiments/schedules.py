@@ -27,7 +27,7 @@ from hushstream.replay.progress import Progress
 from hushstream.replay.runners.grid import play_all
 from hushstream.replay.studies.bgt.experiments.planner import LEVELS, Planner
 from hushstream.replay.studies.bgt.play import Task as SlotTask
-from hushstream.replay.studies.bgt.play import configuration, judged
+from hushstream.replay.studies.bgt.play import configuration, evaluate
 from hushstream.replay.studies.bgt.rows import SETTINGS, SOURCE, promised, value_columns
 from hushstream.replay.studies.bgt.worlds.ratings import Float64, Int64, make_world
 from hushstream.replay.worlds.draws import Draws
@@ -104,7 +104,7 @@ def play_rounds(task: Task) -> float:
             after = _reward(rest, known, charged * share * left, draw)
             planner.learn(level, np.zeros(0), before - after)
             before = after
-    return judged(split, known, Model(biases, nothing), config)[0]
+    return evaluate(split, known, Model(biases, nothing), config)[0]
 
 
 _START = 0.05

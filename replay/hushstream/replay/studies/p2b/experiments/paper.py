@@ -125,7 +125,7 @@ def fig4(quick: bool, progress: Progress | None = None) -> Findings:
         "Figure 4 (top, middle, bottom)",
         played,
         seeds,
-        _judged(_fig4_targets(played, users[-1], codes), quick),
+        _drop_targets(_fig4_targets(played, users[-1], codes), quick),
     )
 
 
@@ -136,7 +136,7 @@ def fig5(quick: bool, progress: Progress | None = None) -> Findings:
     users, codes = (1_000, 64) if quick else (20_000, 1024)
     points = [Point(FIG5, {"dimension": d}, TEXT, users, 20, d, 20, lines(codes)) for d in dimensions]
     played = play_all(points, seeds, progress)
-    return _findings(FIG5, FIG5_TITLE, "Figure 5", played, seeds, _judged(_fig5_targets(played), quick))
+    return _findings(FIG5, FIG5_TITLE, "Figure 5", played, seeds, _drop_targets(_fig5_targets(played), quick))
 
 
 def fig6(quick: bool, progress: Progress | None = None, data_dir: Path | None = None) -> Findings:
@@ -165,7 +165,7 @@ def fig6(quick: bool, progress: Progress | None = None, data_dir: Path | None = 
     for panel in shown:
         single = [one for one in played if (one.point.world.key, one.point.slot_every) == (panel.dataset, None)]
         targets += _fig6_targets(panel, single)
-    return _findings(FIG6, FIG6_TITLE, "Figure 6", played, seeds, _judged(targets, quick), needs)
+    return _findings(FIG6, FIG6_TITLE, "Figure 6", played, seeds, _drop_targets(targets, quick), needs)
 
 
 def fig7(quick: bool, progress: Progress | None = None, data_dir: Path | None = None) -> Findings:
@@ -180,7 +180,7 @@ def fig7(quick: bool, progress: Progress | None = None, data_dir: Path | None = 
     compared = (*lines(32)[:1], *lines(128))
     points = [Point(FIG7, {"rounds": life}, world, agents, life, 10, 40, compared) for life in lives]
     played = play_all(points, seeds, progress)
-    return _findings(FIG7, FIG7_TITLE, "Figure 7", played, seeds, _judged(_fig7_targets(played[-1]), quick))
+    return _findings(FIG7, FIG7_TITLE, "Figure 7", played, seeds, _drop_targets(_fig7_targets(played[-1]), quick))
 
 
 def _panels_here(data_dir: Path | None) -> tuple[list[Panel], tuple[str, ...]]:
@@ -211,7 +211,7 @@ def ratio_target(name: str, played: Played, line: int, condition: str, bound: fl
     return BenchRow(title, value, "ratio", f"at least {bound:g}", value >= bound)
 
 
-def _judged(targets: list[BenchRow], unfit: bool) -> list[BenchRow]:
+def _drop_targets(targets: list[BenchRow], unfit: bool) -> list[BenchRow]:
     """Remove the targets from figures of a run that they are not stated for, such as a quick run."""
     return [BenchRow(row.name, row.value, row.unit) for row in targets] if unfit else targets
 
@@ -223,7 +223,7 @@ def _fig4_targets(played: Sequence[Played], users: int, codes: int) -> list[Benc
         if one.point.users == users:
             name = f"paper mode, k={codes}, U={users:,}, K={one.point.arms}, {one.point.world.key}"
             pair = [ratio_target(name, one, 0, WARM_NONPRIVATE, 0.9), ratio_target(name, one, 0, COLD, 2.0)]
-            found += _judged(pair, unfit=one.point.arms != 10)
+            found += _drop_targets(pair, unfit=one.point.arms != 10)
     return found
 
 
