@@ -75,7 +75,7 @@ def played(
     progress: Progress | None = None,
 ) -> Findings:
     """Play an experiment and return its findings; `run_experiment` writes them as well."""
-    return experiment.run(Scale(quick, None if data_dir is None else Path(data_dir)), progress)
+    return experiment.run(Scale(quick, None if data_dir is None else str(data_dir)), progress)
 
 
 def write_outcome(findings: Findings, experiment: Experiment, folder: Path) -> list[Path]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from hushstream.privacy.mechanisms.noise import laplace_scale, laplace_variance
 from hushstream.replay.bench.rows import at_least
+from hushstream.replay.experiments.experiment import Scale
 from hushstream.replay.experiments.findings import Description, Findings, Provenance
 from hushstream.replay.experiments.rows import Row, privacy_columns
 from hushstream.replay.progress import Progress
@@ -287,9 +288,9 @@ def _spreads_of(point: Point, seed: int) -> Spreads:
     )
 
 
-def run(quick: bool, progress: Progress | None = None) -> Findings:
+def run(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play all twelve cases; quick: only the small one, without targets."""
-    cases = (SAMPLE,) if quick else CASES
+    cases = (SAMPLE,) if scale.quick else CASES
     found = check_forecasts(cases, progress)
     worlds = tuple(dict.fromkeys(f"{world_of(one.task).name}, {one.task.arms} items" for one in cases))
     description = Description(
@@ -301,7 +302,7 @@ def run(quick: bool, progress: Progress | None = None) -> Findings:
         at_least("of 12: gains in the range of released spreads", [sum(one.in_released for one in found)], "cases", 11),
     ]
     rows = [_row(one) for one in found]
-    if quick:
+    if scale.quick:
         return Findings(description, rows, [])
     coded = [codes_row(case, CODES_SEEDS) for case in CODES]
     within = sum(row["within"] for row in coded)
