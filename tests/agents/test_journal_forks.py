@@ -536,6 +536,6 @@ async def test_a_key_that_turned_with_a_window_that_the_budget_refused_is_marked
     assert third.recovered.resent == 0
     role.ring = KeyRing(1, 1, ((0, role.key.key_id),), next_key(role.key, 1))
     async with LogReader(third.settings) as reader:
-        standing = await third.marks.read(0, reader, ())
-    assert standing.highest(third.recovered.journal) == 2
-    assert not standing.suspicion(third.recovered.journal, 2)
+        evidence = await third.marks.read(0, reader, ())
+    assert evidence.highest(third.recovered.journal) == 2
+    assert not evidence.suspicion(third.recovered.journal, 2)

@@ -29,7 +29,7 @@ from hushstream.agents.recovery.recovery import Recovery
 from hushstream.agents.recovery.snapshots import SnapshotStore
 from hushstream.agents.settings import WorkerSettings
 from hushstream.broker import EmbeddedBroker
-from hushstream.engine.journal.marks import Mark, MarkSeal, Standing
+from hushstream.engine.journal.marks import Mark, MarkSeal, ReleaseEvidence
 from hushstream.engine.records import InputRecord, Output
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import seeded_key
@@ -123,7 +123,7 @@ class Run:
 @asynccontextmanager
 async def running(machines: Any, folder: Path) -> AsyncIterator[Run]:
     run = Run(machines, folder)
-    await run.marks.begin(0, Standing(), run.recovered.journal, 0, False)
+    await run.marks.begin(0, ReleaseEvidence(), run.recovered.journal, 0, False)
     run.driver.start()
     try:
         yield run
@@ -195,7 +195,7 @@ async def test_a_mark_that_the_broker_refuses_lets_nothing_out(machines: Any, tm
 
 async def test_every_portion_of_a_recovery_is_noted_before_it_is_sent(machines: Any, tmp_path: Path) -> None:
     run, unused = Run(machines, tmp_path), Any
-    await run.marks.begin(0, Standing(), run.recovered.journal, 0, False)
+    await run.marks.begin(0, ReleaseEvidence(), run.recovered.journal, 0, False)
     recovery = Recovery(run.marks.settings, run.maker, run.brokers, unused, lambda: True, run.marks)  # type: ignore[arg-type]
     for sequence in (3, 5):
         run.recovered.sequence = sequence
@@ -318,15 +318,15 @@ async def zone(broker: EmbeddedBroker, machines: Any, tmp_path: Path) -> AsyncIt
     await producer.stop()
 
 
-async def read(marks: ReleaseMarks, *commits: str) -> Standing:
+async def read(marks: ReleaseMarks, *commits: str) -> ReleaseEvidence:
     async with LogReader(marks.settings) as reader:
         return await marks.read(0, reader, commits)
 
 
 async def taken_up(marks: ReleaseMarks, journal: str = "aa", sequence: int = 0) -> int:
-    standing = await read(marks)
-    accepted = marks.require(standing, 0, journal, sequence)
-    return await marks.begin(0, standing, journal, sequence, accepted)
+    evidence = await read(marks)
+    accepted = marks.require(evidence, 0, journal, sequence)
+    return await marks.begin(0, evidence, journal, sequence, accepted)
 
 
 async def test_a_worker_with_an_empty_disk_is_held_to_what_another_has_released(zone: Zone) -> None:
@@ -402,9 +402,9 @@ async def test_a_new_journal_is_refused_where_the_group_has_committed_work_or_it
     zone: Zone,
 ) -> None:
     marks = zone.worker()
-    standing = await read(marks, "hushstream/1 cafe 3", "")
+    evidence = await read(marks, "hushstream/1 cafe 3", "")
     with pytest.raises(OlderThanPaid, match="the group g has committed work on journal cafe"):
-        marks.require(standing, 0, None, 0)
+        marks.require(evidence, 0, None, 0)
     await zone.create("crowds", "ledger")
     assert not (await read(zone.worker("crowds", "ledger"))).signs
     await zone.put("ledger", b"an entry of the other partition", partition=1)
@@ -414,16 +414,16 @@ async def test_a_new_journal_is_refused_where_the_group_has_committed_work_or_it
     assert sign.startswith(f"topic {zone.prefix}crowds is not empty")
     await zone.put("ledger", b"an entry")
     marks = zone.worker("crowds", "ledger")
-    standing = await read(marks)
+    evidence = await read(marks)
     with pytest.raises(OlderThanPaid, match=r"crowds is not empty.*; topic .*ledger is not empty"):
-        marks.require(standing, 0, None, 0)
+        marks.require(evidence, 0, None, 0)
 
 
 async def test_what_another_partition_has_released_is_no_sign_against_this_one(zone: Zone) -> None:
     await zone.create("crowds")
     marks = zone.worker("crowds")
     marks.seal(1)
-    await marks.begin(1, Standing(), "bb", 0, False)
+    await marks.begin(1, ReleaseEvidence(), "bb", 0, False)
     await zone.put("crowds", b"a crowd of partition 1")
     assert not (await read(zone.worker("crowds"))).signs
 
@@ -449,8 +449,8 @@ async def test_the_operators_word_names_one_refusal_and_holds_for_no_other(zone:
 async def test_a_new_journal_is_begun_by_the_operators_word(zone: Zone) -> None:
     await taken_up(zone.worker())
     marks = zone.worker(accept=("0:new:1",))
-    standing = await read(marks)
-    assert marks.require(standing, 0, None, 0)
+    evidence = await read(marks)
+    assert marks.require(evidence, 0, None, 0)
     assert await taken_up(marks, "bb") == 1
     assert await taken_up(zone.worker(), "bb", 3) == 1
     with pytest.raises(OlderThanPaid, match="another journal"):
@@ -466,9 +466,9 @@ async def test_a_disk_that_knows_of_releases_refuses_a_zone_that_has_lost_its_ma
     await emptied.create(TOPIC)
     again = emptied.worker()
     again.files = first.files
-    standing = await read(again)
+    evidence = await read(again)
     with pytest.raises(OlderThanPaid, match="marks that the topic lacks"):
-        again.require(standing, 0, None, 0)
+        again.require(evidence, 0, None, 0)
 
 
 async def test_an_old_state_folder_is_not_believed_where_the_topic_says_nothing_of_its_journal(zone: Zone) -> None:
@@ -546,8 +546,8 @@ async def test_deleted_marks_are_refused_until_a_mark_of_a_new_generation_stands
         await taken_up(zone.worker(), sequence=8)
     rebuilt = Mark("aa", 8, generation=1, accepted=True)
     await zone.put(TOPIC, owner.seal(0).pack(rebuilt), key=mark_key("counting", 0, rebuilt, "rebuilt"))
-    standing = await read(zone.worker())
-    assert (standing.generation, standing.accepted_at("aa")) == (1, 8), (
+    evidence = await read(zone.worker())
+    assert (evidence.generation, evidence.accepted_at("aa")) == (1, 8), (
         "with it the suspected rollback that opens an epoch"
     )
     assert await taken_up(zone.worker(), sequence=8) == 1

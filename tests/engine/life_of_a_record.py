@@ -19,17 +19,32 @@ from types import CodeType
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from paths import ANSWERS, PRODUCT, PUBLISHES, RELEASES, ROOT, TOYS, Call, Walk, walk_along, walks, with_the_same_hashes
+from paths import (
+    ANSWERS,
+    COLLECTS,
+    PRODUCT,
+    PUBLISHES,
+    RELEASES,
+    ROOT,
+    TOYS,
+    Call,
+    Walk,
+    walk_along,
+    walks,
+    with_the_same_hashes,
+)
 
 FOLDER = ROOT / "deploy" / "docs" / "life"
 
 SAYS: Mapping[str, str] = {
-    ANSWERS: "A context arrives, and leaves as a decision or an answer. This happens in the learner.",
+    ANSWERS: "A context arrives, and leaves as a decision or an answer.",
+    COLLECTS: "Feedback arrives, and what the role has collected from it leaves. The same batch may hold contexts.",
     RELEASES: "A window is full: its slots or its feedback become sums, and noise is added before anything leaves.",
-    PUBLISHES: "A release arrives at the aggregator, and leaves in the next version of the model.",
+    PUBLISHES: "A release arrives, and leaves in the next version of the model.",
 }
 TITLES: Mapping[str, str] = {
     ANSWERS: "From a context to its decision",
+    COLLECTS: "From feedback to a release",
     RELEASES: "From slots to a release",
     PUBLISHES: "From a release to a model",
 }
@@ -39,20 +54,21 @@ LEFT_OUT = ("poll",)
 
 def pages() -> dict[Path, str]:
     """What each file must hold."""
-    traced: dict[str, dict[str, Sequence[Call]]] = {}
-    for kind, path, calls in walks():
+    traced: dict[str, dict[tuple[str, str], Sequence[Call]]] = {}
+    for kind, role, path, calls in walks():
         if kind not in LEFT_OUT:
-            traced.setdefault(kind, {})[path] = calls
+            traced.setdefault(kind, {})[role, path] = calls
     made = {FOLDER / f"{kind}.md": page(kind, paths) for kind, paths in traced.items()}
     return made | {FOLDER / "index.md": index(traced)}
 
 
-def index(traced: Mapping[str, Mapping[str, Sequence[Call]]]) -> str:
+def index(traced: Mapping[str, Mapping[tuple[str, str], Sequence[Call]]]) -> str:
     """The first page: how to read the others, and the counts of all."""
     rows = [
-        f"| [{kind}]({kind}.md) | {TITLES[path].lower()} | {walk.files} | {walk.functions} | {walk.changes} |"
+        f"| [{kind}]({kind}.md) | {role} | {TITLES[path].lower()} | {walk.files} | {walk.functions} | {walk.changes} |"
         for kind, paths in traced.items()
-        for path, walk in ((path, walk_along(calls)) for path, calls in paths.items())
+        for (role, path), calls in paths.items()
+        for walk in [walk_along(calls)]
     ]
     listed = "\n".join(traced)
     return f"""# The life of a record
@@ -64,8 +80,8 @@ The pages are made from a run: a machine has folded some batches of a recorded s
 `make life` writes them again, and `make paths` fails when one differs from the code. A reader walks through so many
 files, functions, and changes of file from one call to the next:
 
-| system | way | files | functions | changes of file |
-| --- | --- | ---: | ---: | ---: |
+| system | role | way | files | functions | changes of file |
+| --- | --- | --- | ---: | ---: | ---: |
 {chr(10).join(rows)}
 
 ```{{toctree}}
@@ -76,9 +92,9 @@ files, functions, and changes of file from one call to the next:
 """
 
 
-def page(kind: str, paths: Mapping[str, Sequence[Call]]) -> str:
+def page(kind: str, paths: Mapping[tuple[str, str], Sequence[Call]]) -> str:
     """The page of one system."""
-    sections = "\n".join(section(path, calls) for path, calls in paths.items())
+    sections = "\n".join(section(role, path, calls) for (role, path), calls in paths.items())
     return f"""# The life of a record: {kind}
 
 Each function stands once, where it is called first, below the function that calls it.
@@ -87,11 +103,11 @@ Each function stands once, where it is called first, below the function that cal
 {sections}"""
 
 
-def section(path: str, calls: Sequence[Call]) -> str:
-    """One way: its counts, and its functions in order."""
+def section(role: str, path: str, calls: Sequence[Call]) -> str:
+    """One way through one role: its counts, and its functions in order."""
     walk = walk_along(calls)
     rows = "\n".join(f"| {' | '.join(row)} |" for row in listed(calls))
-    return f"""## {TITLES[path]}
+    return f"""## {TITLES[path]}: the role `{role}`
 
 {SAYS[path]} {counted(walk)}
 

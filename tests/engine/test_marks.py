@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hushstream.engine.journal.marks import Mark, MarkSeal, MarkUnreadable, Standing, read_public
+from hushstream.engine.journal.marks import Mark, MarkSeal, MarkUnreadable, ReleaseEvidence, read_public
 from hushstream.privacy.key_files import KeyRing, next_key
 from hushstream.privacy.keys import seeded_key
 from hushstream.schemas import codec
@@ -94,57 +94,57 @@ def test_marks_outlive_the_turn_of_a_key_and_those_of_a_destroyed_key_are_passed
 # What a journal is held to.
 
 
-def begun(*marks: Mark) -> Standing:
-    return Standing((Mark("a", 0), *marks))
+def begun(*marks: Mark) -> ReleaseEvidence:
+    return ReleaseEvidence((Mark("a", 0), *marks))
 
 
 def test_a_journal_that_holds_all_that_was_released_is_gone_on_with() -> None:
-    standing = begun(Mark("a", 7), Mark("a", 3))
-    assert not standing.suspicion("a", 7)
-    assert not standing.suspicion("a", 12)
-    assert standing.highest("a") == 7
+    evidence = begun(Mark("a", 7), Mark("a", 3))
+    assert not evidence.suspicion("a", 7)
+    assert not evidence.suspicion("a", 12)
+    assert evidence.highest("a") == 7
 
 
 def test_a_journal_that_ends_before_a_mark_is_an_older_copy() -> None:
     assert "ends at record 6, but a release was sent with record 7" in begun(Mark("a", 7)).suspicion("a", 6)
-    noted = Standing((Mark("a", 0),), (Mark("a", 7),))
+    noted = ReleaseEvidence((Mark("a", 0),), (Mark("a", 7),))
     assert "older copy" in noted.suspicion("a", 6), "what this disk alone knows counts"
 
 
 def test_a_new_journal_where_another_has_marks_is_refused_whether_it_has_a_record_or_not() -> None:
     for journal, sequence in ((None, 0), ("b", 0), ("b", 9)):
         assert "another journal has released here (a)" in begun().suspicion(journal, sequence)
-        assert "another journal" in Standing((Mark("b", 0),), (Mark("a", 3),)).suspicion("b", 9)
+        assert "another journal" in ReleaseEvidence((Mark("b", 0),), (Mark("a", 3),)).suspicion("b", 9)
 
 
 def test_a_journal_with_records_and_no_mark_has_lost_its_marks() -> None:
-    assert not Standing().suspicion(None, 0)
-    assert not Standing().suspicion("a", 0)
-    assert "the topic of marks holds none of it" in Standing().suspicion("a", 1)
+    assert not ReleaseEvidence().suspicion(None, 0)
+    assert not ReleaseEvidence().suspicion("a", 0)
+    assert "the topic of marks holds none of it" in ReleaseEvidence().suspicion("a", 1)
 
 
 def test_a_disk_that_knows_more_than_the_topic_shows_that_the_topic_was_lost() -> None:
     for shared in ((), (Mark("a", 9),)):
-        standing = Standing(shared, (Mark("a", 9, generation=1),))
-        assert "that the topic lacks" in standing.suspicion("a", 9)
-    assert "that the topic lacks" in Standing((), (Mark("a", 1),)).suspicion(None, 0)
+        evidence = ReleaseEvidence(shared, (Mark("a", 9, generation=1),))
+        assert "that the topic lacks" in evidence.suspicion("a", 9)
+    assert "that the topic lacks" in ReleaseEvidence((), (Mark("a", 1),)).suspicion(None, 0)
 
 
 def test_other_signs_speak_against_a_new_journal_and_against_none_that_has_a_mark() -> None:
     signs = ("the group has committed work on journal a", "topic crowds is not empty")
     for journal in (None, "b"):
-        assert Standing(signs=signs).suspicion(journal, 0) == "; ".join(signs)
-    assert not Standing((Mark("b", 0),), signs=signs).suspicion("b", 5)
+        assert ReleaseEvidence(signs=signs).suspicion(journal, 0) == "; ".join(signs)
+    assert not ReleaseEvidence((Mark("b", 0),), signs=signs).suspicion("b", 5)
 
 
 def test_an_operators_word_makes_one_journal_count_and_lasts_until_the_next_loss() -> None:
     lost = (Mark("a", 0), Mark("a", 30))
-    accepted = Standing((*lost, Mark("a", 12, 1, accepted=True)))
+    accepted = ReleaseEvidence((*lost, Mark("a", 12, 1, accepted=True)))
     assert not accepted.suspicion("a", 12)
     assert accepted.accepted_at("a") == 12
     assert accepted.accepted_at("b") is None
     assert "another journal" in accepted.suspicion("b", 40)
-    gone_on = Standing((*lost, Mark("a", 12, 1, accepted=True), Mark("a", 14, 1)), (Mark("a", 30),))
+    gone_on = ReleaseEvidence((*lost, Mark("a", 12, 1, accepted=True), Mark("a", 14, 1)), (Mark("a", 30),))
     assert gone_on.accepted_at("a") == 12, (
         "what was sent since answers no suspected rollback: the journal says what did"
     )
@@ -153,21 +153,21 @@ def test_an_operators_word_makes_one_journal_count_and_lasts_until_the_next_loss
 
 
 def test_commits_that_are_ahead_of_a_journal_speak_against_it_as_marks_do() -> None:
-    standing = Standing((Mark("a", 0), Mark("a", 5)), committed=(Mark("a", 9), Mark("b", 80)))
-    assert "ends at record 5, but the group has committed all up to record 9" in standing.suspicion("a", 5)
-    assert not standing.suspicion("a", 9), "what another journal has committed says nothing of this one"
-    gone_on = Standing((*standing.shared, Mark("a", 5, 1, accepted=True)), committed=standing.committed)
+    evidence = ReleaseEvidence((Mark("a", 0), Mark("a", 5)), committed=(Mark("a", 9), Mark("b", 80)))
+    assert "ends at record 5, but the group has committed all up to record 9" in evidence.suspicion("a", 5)
+    assert not evidence.suspicion("a", 9), "what another journal has committed says nothing of this one"
+    gone_on = ReleaseEvidence((*evidence.shared, Mark("a", 5, 1, accepted=True)), committed=evidence.committed)
     assert not gone_on.suspicion("a", 5), "commits of a lost history count no more"
-    assert "a generation that the topic of marks lacks" in Standing(
-        standing.shared, committed=(Mark("a", 5, 2),)
+    assert "a generation that the topic of marks lacks" in ReleaseEvidence(
+        evidence.shared, committed=(Mark("a", 5, 2),)
     ).suspicion("a", 5)
 
 
 def test_an_operators_word_names_a_generation_of_which_nobody_has_heard() -> None:
     """A word that stayed in a command fits no refusal of topics that were put back to before it."""
-    assert Standing().next_generation == 1
-    assert Standing((Mark("a", 3),), (Mark("a", 7, 1),)).next_generation == 2
-    assert Standing((Mark("a", 3),), committed=(Mark("a", 7, 4),)).next_generation == 5
+    assert ReleaseEvidence().next_generation == 1
+    assert ReleaseEvidence((Mark("a", 3),), (Mark("a", 7, 1),)).next_generation == 2
+    assert ReleaseEvidence((Mark("a", 3),), committed=(Mark("a", 7, 4),)).next_generation == 5
 
 
 def test_a_life_is_counted_for_each_generation_that_has_paid_or_of_which_nothing_is_known() -> None:
@@ -176,10 +176,12 @@ def test_a_life_is_counted_for_each_generation_that_has_paid_or_of_which_nothing
     assert begun(Mark("a", 7)).incarnations(1) == 0
     assert begun(first, accepted).incarnations(2) == 1, "nothing was sent since the operator's word"
     assert begun(first, accepted, Mark("a", 5, 1, paid=True)).incarnations(2) == 2
-    assert Standing((accepted,)).incarnations(1) == 1, "marks of the first are lost, or under a key that was destroyed"
+    assert ReleaseEvidence((accepted,)).incarnations(1) == 1, (
+        "marks of the first are lost, or under a key that was destroyed"
+    )
 
 
 def test_two_journals_that_were_accepted_at_once_are_both_refused() -> None:
-    standing = Standing((Mark("a", 3, 1, accepted=True), Mark("b", 0, 1, accepted=True)))
+    evidence = ReleaseEvidence((Mark("a", 3, 1, accepted=True), Mark("b", 0, 1, accepted=True)))
     for journal in ("a", "b"):
-        assert "another journal" in standing.suspicion(journal, 3)
+        assert "another journal" in evidence.suspicion(journal, 3)

@@ -17,7 +17,7 @@ from hushstream.replay import registry as offers
 from hushstream.replay.datasets.dataset import AbsentDatasetError
 from hushstream.replay.experiments import catalogue, figures
 from hushstream.replay.experiments.catalogue import find_experiment, known_experiments, run_experiment
-from hushstream.replay.experiments.experiment import Experiment, ExperimentError
+from hushstream.replay.experiments.experiment import Experiment, ExperimentError, Scale
 from hushstream.replay.experiments.findings import Description, Findings, write_findings
 from hushstream.replay.studies.p2b.experiments import curve as p2b_curve
 from hushstream.replay.studies.p2b.experiments.paper import lines
@@ -229,13 +229,13 @@ def _offer(monkeypatch, value):
 
 
 def test_another_packages_experiment_is_found_by_its_entry_point(monkeypatch):
-    extra = Experiment("extra", "Extra", lambda scale, progress: p2b_curve.run(True), ())
+    extra = Experiment("extra", "Extra", lambda scale, progress: p2b_curve.run(Scale(True)), ())
     _offer(monkeypatch, extra)
     assert known_experiments()["extra"] is extra
 
 
 def test_two_experiments_of_one_name_are_refused(monkeypatch):
-    _offer(monkeypatch, Experiment("p2b-fig3", "Other", lambda scale, progress: p2b_curve.run(True), ()))
+    _offer(monkeypatch, Experiment("p2b-fig3", "Other", lambda scale, progress: p2b_curve.run(Scale(True)), ()))
     with pytest.raises(ExperimentError, match="two packages"):
         known_experiments()
 

@@ -374,7 +374,7 @@ def test_a_figure_has_a_row_for_each_calibration_algorithm_and_checkpoint():
     of_paper = [row for row in findings.rows if row["calibration"] == PAPER]
     assert all(NOT_PRIVATE in row["marks"] and row["epsilon"] > 2 * colin_figures.EPSILON for row in of_paper)
     for draw in (colin_plots.draw_regret, colin_plots.draw_error):
-        png = render(Picture("", "Small", draw), findings)
+        png = render(Picture("Small", draw), findings)
         assert png.startswith(b"\x89PNG")
 
 

@@ -297,7 +297,7 @@ def experiment() -> str:
         at_least("slot-sums over cold at 100,000 users", [2.25], "times", 2.0),
         at_most("slot-sums below non-private", [12.5], "%", 10.0),
     ]
-    picture = Picture("", "Three releases: reward against the number of codes", draw_modes)
+    picture = Picture("Three releases: reward against the number of codes", draw_modes)
     return findings_page(Findings(described, rows, targets), (picture,), NAMES)
 
 

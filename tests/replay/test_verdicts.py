@@ -46,7 +46,7 @@ def test_the_intervals_of_all_gains_hold_at_once_in_95_of_100_logs():
     gain = 0.1 + 0.8 * TASTES - (0.1 + 0.8 / ARMS)
     held = 0
     for seed in range(400):
-        found = {one.policy: one for one in _judged(_log(seed)).judged}
+        found = {one.policy: one for one in _judged(_log(seed)).evaluated}
         held += all(
             found[f"arm {arm}"].interval.low <= gain[arm] <= found[f"arm {arm}"].interval.high for arm in range(ARMS)
         )
@@ -58,11 +58,11 @@ def test_gains_are_differences_of_paired_rows_and_what_is_kept_is_their_ratio():
     found = _judged(log)
     means = {f"arm {arm}": log.rewards[log.chosen == arm].mean() for arm in range(ARMS)}
     assert found.logged == log.rewards.mean()
-    assert [one.policy for one in found.judged] == sorted(means, key=lambda name: -means[name])
-    for one in found.judged:
+    assert [one.policy for one in found.evaluated] == sorted(means, key=lambda name: -means[name])
+    for one in found.evaluated:
         assert one.gain == pytest.approx(one.value - found.logged, abs=1e-12)
     kept, interval = found.kept
-    values = {one.policy: one.value for one in found.judged}
+    values = {one.policy: one.value for one in found.evaluated}
     assert kept == pytest.approx(values["arm 1"] / values["arm 0"])
     assert interval.low < kept < interval.high
 
@@ -70,7 +70,7 @@ def test_gains_are_differences_of_paired_rows_and_what_is_kept_is_their_ratio():
 @pytest.mark.parametrize("users", [1, 5])
 def test_too_few_rows_or_one_user_alone_give_no_verdict(users):
     found = _judged(_log(2, users=users))
-    assert (found.judged, found.kept) == ((), None)
+    assert (found.evaluated, found.kept) == ((), None)
     assert set(found.left_out) == {"arm 0", "arm 1", "arm 2"}
     said = verdict(found, PROMISED)
     assert said.startswith(f"No verdict: too few of the {users * ROWS} rows show")

@@ -26,7 +26,7 @@ from hushstream.agents.settings import group_of
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import role_topics, role_work
 from hushstream.engine.declare.declaration import System, role_of
-from hushstream.engine.journal.marks import Mark, MarkSeal, Standing
+from hushstream.engine.journal.marks import Mark, MarkSeal, ReleaseEvidence
 from hushstream.ops.connection import Connection, client_errors
 from hushstream.ops.repair import journal_walk
 from hushstream.privacy.amounts import count_text
@@ -112,10 +112,10 @@ async def _plan(connection: Connection, system: System, keys: KeySource, name: s
             commits = await committed_marks(settings, [(topic, home) for topic in topics.inputs])
             committed = [mark for text in commits.values() if (mark := committed_mark(text)) is not None]
             ends = await reader.end_offsets([(topic, home) for topic in ledgers])
-            standing = Standing(read.marks, (), (), tuple(committed))
+            evidence = ReleaseEvidence(read.marks, (), (), tuple(committed))
             journal = journal_name(chain.genesis)
-            paid = standing.paid(journal) or any(ends.values())
-            mark = Mark(journal, chain.sequence, standing.next_generation, True, paid)
+            paid = evidence.paid(journal) or any(ends.values())
+            mark = Mark(journal, chain.sequence, evidence.next_generation, True, paid)
             found.append(Rebuilt(home, read.missing, mark))
     return Rebuild(name, role.marks, tuple(found))
 

@@ -206,14 +206,12 @@ class Feature(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class Category(Feature):
-    """An entry of a vocabulary. Missing and unknown values share a cell.
+class Entries(Feature):
+    """A kind with a vocabulary: a cell for each entry, and one for values without an entry.
 
     Attributes:
-        vocabulary: distinct texts, numbered in this order; a cross has separate levels for the first five.
+        vocabulary: distinct texts, numbered in this order.
     """
-
-    kind: ClassVar[str] = "category"
 
     vocabulary: tuple[str, ...]
     _numbers: Mapping[str, int] = field(init=False, repr=False, compare=False)
@@ -222,6 +220,23 @@ class Category(Feature):
         """Number the entries."""
         object.__setattr__(self, "_numbers", {entry: number for number, entry in enumerate(self.vocabulary)})
 
+    @property
+    def cells(self) -> int:
+        return len(self.vocabulary) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Category(Entries):
+    """An entry of a vocabulary. Missing and unknown values share a cell.
+
+    Attributes:
+        vocabulary: see `Entries`; a cross has separate levels for the first five.
+    """
+
+    kind: ClassVar[str] = "category"
+    places = 1
+    column = np.dtype("<u2")
+
     @classmethod
     def declared(cls, place: str, given: Mapping[Any, Any]) -> Category:
         require_keys(place, given, ("vocabulary",), ("vocabulary",))
@@ -229,18 +244,6 @@ class Category(Feature):
 
     def settings(self) -> dict[str, Any]:
         return {"vocabulary": list(self.vocabulary)}
-
-    @property
-    def cells(self) -> int:
-        return len(self.vocabulary) + 1
-
-    @property
-    def places(self) -> int:
-        return 1
-
-    @property
-    def column(self) -> np.dtype[Any]:
-        return np.dtype("<u2")
 
     def encode(self, name: str, value: Any) -> Encoded:
         if value is None:
@@ -281,6 +284,9 @@ class Number(Feature):
     """
 
     kind: ClassVar[str] = "number"
+    places = 2
+    column = np.dtype("<u2")
+    level_names = (*(f"part {part} of {CROSS_LEVELS - 1}" for part in range(1, CROSS_LEVELS)), "missing")
 
     low: float
     high: float
@@ -304,14 +310,6 @@ class Number(Feature):
     @property
     def cells(self) -> int:
         return self.nodes + 1
-
-    @property
-    def places(self) -> int:
-        return 2
-
-    @property
-    def column(self) -> np.dtype[Any]:
-        return np.dtype("<u2")
 
     def encode(self, name: str, value: Any) -> Encoded:
         if value is None:
@@ -355,10 +353,6 @@ class Number(Feature):
         parts = _pairs(STEPS - right, right)
         return Shares(cells, parts, np.full(len(column), STEPS, dtype=np.int64))
 
-    @property
-    def level_names(self) -> tuple[str, ...]:
-        return (*(f"part {part} of {CROSS_LEVELS - 1}" for part in range(1, CROSS_LEVELS)), "missing")
-
     def levels(self, column: NDArray[Any]) -> Int64:
         return column.astype(np.int64) * (CROSS_LEVELS - 1) // _MISSING_STEP
 
@@ -380,18 +374,10 @@ class Boolean(Feature):
     """True, false or missing; each has a cell."""
 
     kind: ClassVar[str] = "boolean"
-
-    @property
-    def cells(self) -> int:
-        return 3
-
-    @property
-    def places(self) -> int:
-        return 1
-
-    @property
-    def column(self) -> np.dtype[Any]:
-        return np.dtype("u1")
+    cells = 3
+    places = 1
+    column = np.dtype("u1")
+    level_names = ("false", "true", "missing")
 
     def encode(self, name: str, value: Any) -> Encoded:
         if value is None:
@@ -405,10 +391,6 @@ class Boolean(Feature):
 
     def shares(self, column: NDArray[Any]) -> Shares:
         return _one_cell(column)
-
-    @property
-    def level_names(self) -> tuple[str, ...]:
-        return ("false", "true", "missing")
 
     def levels(self, column: NDArray[Any]) -> Int64:
         return column.astype(np.int64)
@@ -428,22 +410,11 @@ class TimeOfDay(Feature):
     """
 
     kind: ClassVar[str] = "time_of_day"
-
-    @property
-    def cells(self) -> int:
-        return _TIME_NODES
-
-    @property
-    def places(self) -> int:
-        return 2
-
-    @property
-    def column(self) -> np.dtype[Any]:
-        return np.dtype("<u2")
-
-    @property
-    def complete(self) -> bool:
-        return False
+    cells = _TIME_NODES
+    places = 2
+    column = np.dtype("<u2")
+    complete = False
+    level_names = tuple(f"{4 * part} to {4 * part + 4} h" for part in range(_TIME_NODES))
 
     def encode(self, name: str, value: Any) -> Encoded:
         if value is None:
@@ -476,10 +447,6 @@ class TimeOfDay(Feature):
         parts = _pairs((_DAY_STEPS - right) * known, right)
         return Shares(cells, parts, np.full(len(column), _DAY_STEPS, dtype=np.int64))
 
-    @property
-    def level_names(self) -> tuple[str, ...]:
-        return tuple(f"{4 * part} to {4 * part + 4} h" for part in range(_TIME_NODES))
-
     def levels(self, column: NDArray[Any]) -> Int64:
         return np.where(column == _MISSING_STEP, -1, column.astype(np.int64) * _TIME_NODES // _DAY_STEPS)
 
@@ -498,22 +465,11 @@ class DayOfWeek(Feature):
     """
 
     kind: ClassVar[str] = "day_of_week"
-
-    @property
-    def cells(self) -> int:
-        return len(_DAYS)
-
-    @property
-    def places(self) -> int:
-        return 1
-
-    @property
-    def column(self) -> np.dtype[Any]:
-        return np.dtype("u1")
-
-    @property
-    def complete(self) -> bool:
-        return False
+    cells = len(_DAYS)
+    places = 1
+    column = np.dtype("u1")
+    complete = False
+    level_names = _DAYS
 
     def encode(self, name: str, value: Any) -> Encoded:
         expected = "a day by its name, or its number from 1 for Monday to 7"
@@ -535,13 +491,7 @@ class DayOfWeek(Feature):
         return np.asarray(column <= len(_DAYS))
 
     def shares(self, column: NDArray[Any]) -> Shares:
-        known = column < len(_DAYS)
-        cells = np.where(known, column, 0).astype(np.int64)[:, None]
-        return Shares(cells, known.astype(np.int64)[:, None], np.ones(len(column), dtype=np.int64))
-
-    @property
-    def level_names(self) -> tuple[str, ...]:
-        return _DAYS
+        return _cell_where(column < len(_DAYS), column)
 
     def levels(self, column: NDArray[Any]) -> Int64:
         return np.where(column < len(_DAYS), column.astype(np.int64), -1)
@@ -554,13 +504,13 @@ class DayOfWeek(Feature):
 
 
 @dataclass(frozen=True, slots=True)
-class Tags(Feature):
+class Tags(Entries):
     """Any of a vocabulary, each at most once. Missing is the same as none.
 
     Unknown tags are left out; of more than ``most`` known ones the first are kept, as the application ordered them.
 
     Attributes:
-        vocabulary: distinct texts.
+        vocabulary: see `Entries`.
         most: largest number of tags of one value that count.
         redundancy: correlation of the tags of one value: 0 for tags that are given one by one, about .2 for the words
             of a text. The sums of a tag contain the rewards of all tags that come with it; s tags together are assumed
@@ -569,14 +519,8 @@ class Tags(Feature):
 
     kind: ClassVar[str] = "tags"
 
-    vocabulary: tuple[str, ...]
     most: int
     redundancy: float = 0.0
-    _numbers: Mapping[str, int] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        """Number the entries."""
-        object.__setattr__(self, "_numbers", {entry: number for number, entry in enumerate(self.vocabulary)})
 
     @classmethod
     def declared(cls, place: str, given: Mapping[Any, Any]) -> Tags:
@@ -589,10 +533,6 @@ class Tags(Feature):
         # A value of 0 is left out, so that declarations from before this setting existed keep their digest.
         extra = {"redundancy": self.redundancy} if self.redundancy else {}
         return {"vocabulary": list(self.vocabulary), "most": self.most, **extra}
-
-    @property
-    def cells(self) -> int:
-        return len(self.vocabulary) + 1
 
     @property
     def places(self) -> int:
@@ -668,6 +608,7 @@ class Coordinates(Feature):
     least: ClassVar[int] = 1
     wire: ClassVar[str]
     """The type of a coordinate on the wire."""
+    complete = False
 
     count: int
 
@@ -690,10 +631,6 @@ class Coordinates(Feature):
     @property
     def column(self) -> np.dtype[Any]:
         return np.dtype((self.wire, (self.count,)))
-
-    @property
-    def complete(self) -> bool:
-        return False
 
     def shares(self, column: NDArray[Any]) -> Shares:
         parts = column.astype(np.int64)
@@ -772,6 +709,9 @@ class Cross(Feature):
     """
 
     kind: ClassVar[str] = "cross"
+    places = 1
+    column = np.dtype(np.int64)
+    complete = False
 
     left: str
     right: str
@@ -795,18 +735,6 @@ class Cross(Feature):
     def cells(self) -> int:
         return self.left_levels * self.right_levels
 
-    @property
-    def places(self) -> int:
-        return 1
-
-    @property
-    def column(self) -> np.dtype[Any]:
-        return np.dtype(np.int64)
-
-    @property
-    def complete(self) -> bool:
-        return False
-
     def encode(self, name: str, value: Any) -> Encoded:
         raise BadValue(f"{name}: expected no value of a cross (it follows from {self.left} and {self.right}), got one")
 
@@ -818,9 +746,7 @@ class Cross(Feature):
         return np.where((left < 0) | (right < 0), -1, left * self.right_levels + right)
 
     def shares(self, column: NDArray[Any]) -> Shares:
-        known = column >= 0
-        cells = np.where(known, column, 0)[:, None]
-        return Shares(cells, known.astype(np.int64)[:, None], np.ones(len(column), dtype=np.int64))
+        return _cell_where(column >= 0, column)
 
 
 KINDS: Mapping[str, type[Feature]] = {
@@ -839,6 +765,12 @@ def _pairs(first: Int64, second: Int64) -> Int64:
 def _one_cell(column: NDArray[Any]) -> Shares:
     ones = np.ones(len(column), dtype=np.int64)
     return Shares(column.astype(np.int64)[:, None], ones[:, None], ones)
+
+
+def _cell_where(known: Bools, column: NDArray[Any]) -> Shares:
+    """Blocks of one cell for each value; the block of a value that is not known is empty."""
+    cells = np.where(known, column, 0).astype(np.int64)[:, None]
+    return Shares(cells, known.astype(np.int64)[:, None], np.ones(len(column), dtype=np.int64))
 
 
 def _vector(name: str, value: Any, length: int) -> NDArray[np.float64]:

@@ -117,6 +117,12 @@ def test_the_short_forms_of_topics_ask_for_each_flag_that_differs(form: str, fla
             make(**given, **dict.fromkeys(set(flags) - {flag}, True))
 
 
+def test_the_short_form_of_a_published_topic_asks_whether_it_is_noised_and_how_long_it_is_kept() -> None:
+    assert topics.published("tallies", "Tally", kept_ms=None, noised=True).noised
+    with pytest.raises(TypeError, match="missing 2 required keyword-only arguments: 'kept_ms' and 'noised'"):
+        partial(topics.published, "tallies", "Tally")()
+
+
 def changed(kind: Kind, **fields: Any) -> Kind:
     """The kind with another tally."""
     tally, *others = kind.roles

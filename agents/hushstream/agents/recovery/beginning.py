@@ -25,7 +25,7 @@ from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.recovery.state_topic import Found, PublishedStates
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.chain import IF_INTENDED
-from hushstream.engine.journal.marks import Standing
+from hushstream.engine.journal.marks import ReleaseEvidence
 from hushstream.engine.machine import spilling
 from hushstream.engine.records import Output, TopicPartition
 from hushstream.engine.state.packed import OtherVersion
@@ -77,7 +77,7 @@ class Beginning:
         firsts = await reader.first_offsets([*machine.inputs, *machine.broadcasts])
         return all(positions.get(source, 0) >= first for source, first in firsts.items())
 
-    async def begin(self, partition: int, reader: LogReader, standing: Standing) -> RecoveredMachine:
+    async def begin(self, partition: int, reader: LogReader, evidence: ReleaseEvidence) -> RecoveredMachine:
         """Make a machine from the newest state that there is, or from the genesis record if there is none.
 
         Raises:
@@ -95,14 +95,14 @@ class Beginning:
             # every allowance would be full again, for the same users.
             self._require_new(journal, local, newest)
             if self.marks is not None:
-                self.marks.require(standing, partition, None, 0)
+                self.marks.require(evidence, partition, None, 0)
             await (await self.sender.send(Output(*journal, machine.genesis(os.urandom(32)))))
         known = local if local is not None else None if newest is None else newest.head
         genesis, behind = await self._genesis(reader, journal, first, known)
         machine = self.make_machine.of_journal(partition, genesis, resumed=known is not None)
         machine.start(genesis)
         start = RecoveredMachine(machine, genesis, 0, behind, record_digest(genesis))
-        fetched = await self._cache_newest(start, reader, standing, local)
+        fetched = await self._cache_newest(start, reader, evidence, local)
         if fetched is not None:
             local = self.snapshots.load(partition)
         spills = spilling(machine)
@@ -113,7 +113,7 @@ class Beginning:
         if local is None:
             return start
         self._check_place(journal, first, genesis, local, _ON_DISK)
-        return await self._restored(start, reader, standing, local, fetched)
+        return await self._restored(start, reader, evidence, local, fetched)
 
     def unread(self, partition: int) -> str:
         """Say, for an error message, which published states exist besides the one that a machine began with."""
@@ -125,25 +125,30 @@ class Beginning:
         return f"topic {self.states.name} holds states that are of no use: {'; '.join(dict.fromkeys(found))}"
 
     async def _restored(
-        self, start: RecoveredMachine, reader: LogReader, standing: Standing, snapshot: Snapshot, fetched: Found | None
+        self,
+        start: RecoveredMachine,
+        reader: LogReader,
+        evidence: ReleaseEvidence,
+        snapshot: Snapshot,
+        fetched: Found | None,
     ) -> RecoveredMachine:
         machine, partition = start.machine, start.machine.journal[1]
         try:
             machine.restore(snapshot.state)
         except OtherVersion as error:
             if fetched is None:
-                return await self._without_snapshot(partition, reader, standing, str(error))
+                return await self._without_snapshot(partition, reader, evidence, str(error))
             self._of_no_use.add(fetched.publication)
             self.snapshots.drop(partition)
             logger.warning("partition %d: topic %s: %s; it is skipped", partition, self._topic, error)
-            return await self.begin(partition, reader, standing)
+            return await self.begin(partition, reader, evidence)
         value: bytes | None = start.genesis
         if snapshot.sequence:
             value = await last_record(reader, machine, snapshot.sequence, snapshot.journal_offset)
         if value is None:
-            await self._require_rebuilding(start, reader, standing, snapshot, _ON_DISK)
+            await self._require_rebuilding(start, reader, evidence, snapshot, _ON_DISK)
             why = self._lost(machine.journal)
-            return await self._without_snapshot(partition, reader, standing, f"snapshot: {why}")
+            return await self._without_snapshot(partition, reader, evidence, f"snapshot: {why}")
         # A snapshot is saved only when everything up to it was released.
         recovered = RecoveredMachine(
             machine, start.genesis, snapshot.sequence, snapshot.journal_offset, record_digest(value)
@@ -163,7 +168,7 @@ class Beginning:
         return None
 
     async def _cache_newest(
-        self, start: RecoveredMachine, reader: LogReader, standing: Standing, local: Snapshot | None
+        self, start: RecoveredMachine, reader: LogReader, evidence: ReleaseEvidence, local: Snapshot | None
     ) -> Found | None:
         """Copy the newest published state to this worker's disk, if it is newer than the snapshot there."""
         if self.states is None:
@@ -180,7 +185,7 @@ class Beginning:
                     continue
                 self._check_place(journal, first, start.genesis, head, where)
                 if not await self._fits(found, start, reader):
-                    await self._require_rebuilding(start, reader, standing, head, where)
+                    await self._require_rebuilding(start, reader, evidence, head, where)
                     self.states.disregard(partition)
                     logger.warning("partition %d: %s: %s; it is skipped", partition, where, self._lost(journal))
                     continue
@@ -207,11 +212,11 @@ class Beginning:
         return await holds(reader, start.machine, head.sequence, head.journal_offset, head.record)
 
     async def _without_snapshot(
-        self, partition: int, reader: LogReader, standing: Standing, why: str
+        self, partition: int, reader: LogReader, evidence: ReleaseEvidence, why: str
     ) -> RecoveredMachine:
         """Move the snapshot aside and begin with another state, or with the genesis record."""
         logger.warning("%s; it was moved to %s and is not used", why, self.snapshots.put_aside(partition))
-        return await self.begin(partition, reader, standing)
+        return await self.begin(partition, reader, evidence)
 
     def _require_new(self, journal: tuple[str, int], local: Snapshot | None, newest: Found | None) -> None:
         """Refuse to begin a new journal if there is a state of an earlier one."""
@@ -225,7 +230,7 @@ class Beginning:
         )
 
     async def _require_rebuilding(
-        self, start: RecoveredMachine, reader: LogReader, standing: Standing, state: Snapshot | Head, where: str
+        self, start: RecoveredMachine, reader: LogReader, evidence: ReleaseEvidence, state: Snapshot | Head, where: str
     ) -> None:
         """Check that a state which does not belong to the journal may be given up; otherwise refuse the partition.
 
@@ -250,8 +255,8 @@ class Beginning:
             )
         reader.open({journal: 1})
         found = await reach(reader, start.machine, 0, 1)
-        accepted = self.marks.require(standing, journal[1], start.journal, found)
-        if found < state.sequence and not accepted and standing.accepted_at(start.journal) is None:
+        accepted = self.marks.require(evidence, journal[1], start.journal, found)
+        if found < state.sequence and not accepted and evidence.accepted_at(start.journal) is None:
             # Nothing was released from the lost records, but they may have answered users: an operator has to know
             # that.
             raise TopicsReplaced(

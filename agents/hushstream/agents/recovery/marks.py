@@ -44,7 +44,7 @@ from hushstream.agents.recovery.foreign import ForeignRecords
 from hushstream.agents.recovery.high_water import HighWater, OlderThanPaid
 from hushstream.agents.recovery.journal import Sender
 from hushstream.agents.settings import WorkerSettings
-from hushstream.engine.journal.marks import NEW, Mark, MarkSeal, MarkUnreadable, Standing
+from hushstream.engine.journal.marks import NEW, Mark, MarkSeal, MarkUnreadable, ReleaseEvidence
 from hushstream.engine.records import Output, TopicPartition
 from hushstream.privacy.key_files import KeyRing
 from hushstream.schemas.topics import PartitionRule, Topic
@@ -104,7 +104,7 @@ class ReleaseMarks:
     _written: dict[tuple[int, str, int], _Written] = field(default_factory=dict)
     _seals: dict[int, MarkSeal] = field(default_factory=dict)
 
-    async def read(self, partition: int, reader: LogReader, commits: Collection[str]) -> Standing:
+    async def read(self, partition: int, reader: LogReader, commits: Collection[str]) -> ReleaseEvidence:
         """Read what is known about the releases of a home partition; call this before reading its journal.
 
         Args:
@@ -118,7 +118,7 @@ class ReleaseMarks:
         committed = tuple(mark for mark in map(committed_mark, commits) if mark is not None)
         signs = [*self._commit_signs(committed), *await self._topic_signs(partition, reader)]
         noted = await asyncio.to_thread(self.files.noted, partition)
-        return Standing(await self._shared(partition, reader), noted, tuple(signs), committed)
+        return ReleaseEvidence(await self._shared(partition, reader), noted, tuple(signs), committed)
 
     def seal(self, partition: int) -> MarkSeal:
         """The seal for the marks of a home partition, with the keys that the zone's key file holds now."""
@@ -126,7 +126,7 @@ class ReleaseMarks:
         self._seals[partition] = seal
         return seal
 
-    def require(self, standing: Standing, partition: int, journal: str | None, sequence: int) -> bool:
+    def require(self, evidence: ReleaseEvidence, partition: int, journal: str | None, sequence: int) -> bool:
         """Refuse a journal that is behind its marks, unless an operator has accepted this very refusal.
 
         Returns:
@@ -135,10 +135,10 @@ class ReleaseMarks:
         Raises:
             OlderThanPaid: the journal is refused; says why, and what an operator can do.
         """
-        suspicion = standing.suspicion(journal, sequence)
+        suspicion = evidence.suspicion(journal, sequence)
         if not suspicion:
             return False
-        word = f"{partition}:{journal if journal is not None and sequence else NEW}:{standing.next_generation}"
+        word = f"{partition}:{journal if journal is not None and sequence else NEW}:{evidence.next_generation}"
         if word in self.settings.accept_loss:
             return True
         where = f"topic {self.settings.physical(self.topic)}, folder {self.files.folder}"
@@ -148,12 +148,14 @@ class ReleaseMarks:
             f"To go on with what is here, start this worker with --accept-loss {word}: {_PRICE}"
         )
 
-    async def begin(self, partition: int, standing: Standing, journal: str, sequence: int, accepted: bool) -> int:
+    async def begin(
+        self, partition: int, evidence: ReleaseEvidence, journal: str, sequence: int, accepted: bool
+    ) -> int:
         """Prepare to raise a journal's marks. Write a mark if it has none, or was accepted against its marks.
 
         Args:
             partition: the home partition.
-            standing: what was known before.
+            evidence: what was known before.
             journal: the journal's name.
             sequence: the number of its last record.
             accepted: whether an operator has accepted it against its marks.
@@ -161,12 +163,12 @@ class ReleaseMarks:
         Returns:
             The generation of the marks that this worker writes.
         """
-        if not accepted and standing.knows(journal):
-            mark = Mark(journal, standing.highest_shared(journal), standing.generation, paid=standing.paid(journal))
+        if not accepted and evidence.knows(journal):
+            mark = Mark(journal, evidence.highest_shared(journal), evidence.generation, paid=evidence.paid(journal))
             self._written.setdefault((partition, journal, mark.generation), _Written(mark, mark))
             return mark.generation
-        generation = standing.next_generation if accepted else standing.generation
-        mark = Mark(journal, sequence, generation, accepted, standing.paid(journal))
+        generation = evidence.next_generation if accepted else evidence.generation
+        mark = Mark(journal, sequence, generation, accepted, evidence.paid(journal))
         await self._append(partition, mark)
         if accepted:
             logger.warning("partition %d: went on with a refused journal by the operator's word", partition)

@@ -29,7 +29,7 @@ from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.recovery.state_topic import PublishedStates
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.chain import NewerJournal
-from hushstream.engine.journal.marks import Standing
+from hushstream.engine.journal.marks import ReleaseEvidence
 from hushstream.engine.machine import readers_of, releasing, reopening
 from hushstream.engine.noise.epochs import EPOCH_NONCE_BYTES
 from hushstream.engine.records import (
@@ -105,26 +105,26 @@ class Recovery:
                 cached = None
             # 1. Read the marks before the journal's end, so that the journal holds every record that they name. If they
             # were read later, a mark that another owner raised in the meantime would cause a false refusal.
-            standing = Standing() if self.marks is None else await self.marks.read(partition, reader, commits)
+            evidence = ReleaseEvidence() if self.marks is None else await self.marks.read(partition, reader, commits)
             # 2. Begin with a state of this journal: a state of a lost branch would skip all records of the journal.
             if cached is not None and not await self.beginning.keeps(cached, reader):
                 logger.warning("partition %d: the machine in memory does not fit the journal", partition)
                 cached = None
-            recovered = cached if cached is not None else await self.beginning.begin(partition, reader, standing)
-            recovered.generation = standing.generation
+            recovered = cached if cached is not None else await self.beginning.begin(partition, reader, evidence)
+            recovered.generation = evidence.generation
             released = max((read_mark(found, recovered.label) for found in commits), default=0)
             recovered.released = max(recovered.released, min(released, recovered.sequence))
             mark = max(released, recovered.released)
             recovered.replayed = recovered.resent = 0
             # 3. Replay the tail and compare each record: changed inputs must stop us before we send outputs of them.
-            unsent = await self._follow(recovered, reader, mark, standing)
-            if self.marks is not None and recovered.sequence and not standing.knows(recovered.journal):
+            unsent = await self._follow(recovered, reader, mark, evidence)
+            if self.marks is not None and recovered.sequence and not evidence.knows(recovered.journal):
                 # Another owner may have begun the journal since we read the marks: read them again, then its end.
-                standing = await self.marks.read(partition, reader, commits)
-                unsent += await self._follow(recovered, reader, mark, standing)
+                evidence = await self.marks.read(partition, reader, commits)
+                unsent += await self._follow(recovered, reader, mark, evidence)
             # 4. Compare with the marks, and only then send: an older copy of the journal would release the same windows
             # again over other data.
-            await self._check_marks(recovered, standing)
+            await self._check_marks(recovered, evidence)
             await self._send(recovered, unsent)
             recovered.released = recovered.sequence
             for models in readers_of(recovered.machine):
@@ -133,25 +133,25 @@ class Recovery:
                 models.published_ms = models.published_ms or await published_ms(reader, models)
         return recovered
 
-    async def _check_marks(self, recovered: RecoveredMachine, standing: Standing) -> None:
+    async def _check_marks(self, recovered: RecoveredMachine, evidence: ReleaseEvidence) -> None:
         """Refuse a journal that is behind its marks; otherwise begin to write its marks."""
         if self.marks is None:
             return
         machine = recovered.machine
         partition = machine.journal[1]
-        accepted = self.marks.require(standing, partition, recovered.journal, recovered.sequence)
-        suspected_behind = recovered.sequence if accepted else standing.accepted_at(recovered.journal)
+        accepted = self.marks.require(evidence, partition, recovered.journal, recovered.sequence)
+        suspected_behind = recovered.sequence if accepted else evidence.accepted_at(recovered.journal)
         recovered.generation = await self.marks.begin(
-            partition, standing, recovered.journal, recovered.sequence, accepted
+            partition, evidence, recovered.journal, recovered.sequence, accepted
         )
         releases = releasing(machine)
         if releases is not None and suspected_behind is not None and not releases.opened_epoch_since(suspected_behind):
             # An operator's word is needed only if outputs of the lost branch were released, so that branch is charged.
-            incarnations = standing.incarnations(before=recovered.generation)
+            incarnations = evidence.incarnations(before=recovered.generation)
             releases.request_epoch(os.urandom(EPOCH_NONCE_BYTES), forked=True, incarnations=incarnations)
 
     async def _follow(
-        self, recovered: RecoveredMachine, reader: LogReader, mark: int, standing: Standing
+        self, recovered: RecoveredMachine, reader: LogReader, mark: int, evidence: ReleaseEvidence
     ) -> list[Output]:
         """Replay the journal's tail to its end, and return the outputs above ``mark`` that were not sent again yet."""
         journal = recovered.machine.journal
@@ -169,7 +169,7 @@ class Recovery:
                         whole = whole or await reach(
                             reader, recovered.machine, recovered.sequence, recovered.journal_offset
                         )
-                        if await self._marks_accept(recovered, standing, whole):
+                        if await self._marks_accept(recovered, evidence, whole):
                             await self._send(recovered, unsent)
                 await asyncio.sleep(0)
             place = stop
@@ -177,14 +177,14 @@ class Recovery:
         self._check_owner()
         return unsent
 
-    async def _marks_accept(self, recovered: RecoveredMachine, standing: Standing, whole: int) -> bool:
+    async def _marks_accept(self, recovered: RecoveredMachine, evidence: ReleaseEvidence, whole: int) -> bool:
         """Whether the marks accept a journal that is not completely read yet, and that goes up to record ``whole``."""
         if self.marks is None:
             return True
         journal = recovered.journal
-        if standing.suspicion(journal, whole) or not standing.knows(journal):
+        if evidence.suspicion(journal, whole) or not evidence.knows(journal):
             return False
-        await self.marks.begin(recovered.machine.journal[1], standing, journal, recovered.sequence, False)
+        await self.marks.begin(recovered.machine.journal[1], evidence, journal, recovered.sequence, False)
         return True
 
     async def _open(self, recovered: RecoveredMachine, reader: LogReader) -> Mapping[tuple[str, int], int]:

@@ -240,8 +240,8 @@ class RoleWorker:
             self._homes.broadcast.run, self._commit_loop, self._watch_membership, self._gauge_loop, self._watch_places,
             self._watch_topics, self._watch_journals, self._outlook_loop,
         )  # fmt: skip
-        standing = [asyncio.create_task(self._fatal_on_error(loop())) for loop in loops]
-        standing.append(asyncio.create_task(self._watch_app(started)))
+        tasks = [asyncio.create_task(self._fatal_on_error(loop())) for loop in loops]
+        tasks.append(asyncio.create_task(self._watch_app(started)))
         await self._stop.wait()
         self._stopping = True
         if self._failure is None or isinstance(self._failure, DatadirUnusable):
@@ -250,13 +250,13 @@ class RoleWorker:
         returns = isinstance(self._failure, DatadirUnusable) and not self._asked
         # Shown before the stream client ends: that may take longer than `exit_if_late` allows.
         with (wait_for_ever if returns else self._end_in_time)(self._failure, self._set_exit_reason()):
-            await self._leave(started, standing)
+            await self._leave(started, tasks)
 
-    async def _leave(self, started: asyncio.Task[None], standing: Sequence[asyncio.Task[None]]) -> None:
+    async def _leave(self, started: asyncio.Task[None], tasks: Sequence[asyncio.Task[None]]) -> None:
         self._homes.cancel()
-        for task in standing:
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*standing, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._app.stop()
         self._metrics.member(False)
         self._place.leave()

@@ -245,7 +245,7 @@ class Beginning:
         machine, followed = maker(home), self.work.topics.followed
         needed = (*machine.inputs, *(source for source in machine.broadcasts if source[0] in followed))
         lows = {source: bounds.lows[source] for source in needed}
-        standing, notes = await self._scan(home, reader, bounds, {found.head.record for found in states.found})
+        ends, notes = await self._scan(home, reader, bounds, {found.head.record for found in states.found})
         for note in notes:
             if note.kind == LOST and note.low <= lows.get(note.source, 0) <= note.high:
                 lows[note.source] = note.low
@@ -255,7 +255,7 @@ class Beginning:
             if found.time_ms > published_before_ms:
                 continue
             try:
-                return beginner.begin(found, ends_with(standing, found))
+                return beginner.begin(found, ends_with(ends, found))
             except NoUse as error:
                 why.append(str(error))
         raise CannotBegin(
@@ -267,13 +267,13 @@ class Beginning:
         self, home: int, reader: LogReader, bounds: Bounds, wanted: Collection[bytes]
     ) -> tuple[PartitionCopy, list[Note]]:
         """Read a whole journal, but keep only the records with which published states end, and operators' notes."""
-        journal, standing, notes = (self.role.journal, home), list[InputRecord](), list[Note]()
+        journal, ends, notes = (self.role.journal, home), list[InputRecord](), list[Note]()
         low, high = bounds.lows[journal], bounds.highs[journal]
         for first in range(low, high, PORTION_RECORDS):
             records = await reader.read(journal, first, min(high, first + PORTION_RECORDS))
             notes += notes_in(records, self._notes(home)).values()
-            standing += [record for record in records if record_digest(record.value) in wanted]
-        return PartitionCopy(low, high, standing), notes
+            ends += [record for record in records if record_digest(record.value) in wanted]
+        return PartitionCopy(low, high, ends), notes
 
     def _users(self, home: int, users: Sequence[StoredUser] = ()) -> UserStore:
         """Make the store of spilled users, with only these users in it.

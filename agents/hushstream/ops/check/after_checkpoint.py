@@ -14,7 +14,7 @@ from hushstream.agents.kafka.commits import journal_name
 from hushstream.agents.worker.roles import MachineMaker, role_topics
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.role import Role
-from hushstream.engine.journal.marks import Mark, MarkSeal, MarkUnreadable, Standing
+from hushstream.engine.journal.marks import Mark, MarkSeal, MarkUnreadable, ReleaseEvidence
 from hushstream.engine.machine import releasing
 from hushstream.ops.check.checkpoints import Begun
 from hushstream.ops.check.findings import Status
@@ -63,7 +63,7 @@ def _by_marks(
             yield f"{role.marks}/{home} offset {record.offset}: {error}"
             continue
         marks += [] if mark is None else [mark]
-    suspicion = Standing(tuple(marks)).suspicion(journal_name(begun.genesis), found.sequence)
+    suspicion = ReleaseEvidence(tuple(marks)).suspicion(journal_name(begun.genesis), found.sequence)
     if suspicion:
         yield f"by the marks on {role.marks}/{home}: {suspicion}"
 

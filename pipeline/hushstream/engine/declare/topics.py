@@ -57,10 +57,11 @@ def requests(
     *,
     ticks: bool,
     private_lag: bool,
+    tombstones: bool = True,
     rule: PartitionRule = PartitionRule.USER,
     each: bool = False,
 ) -> Topic:
-    """A topic that applications write about their users, in clear; a tombstone erases it."""
+    """A topic that applications write about their users, in clear; a tombstone erases a user where it may come."""
     return Topic(
         name=name,
         schemas=schemas,
@@ -70,7 +71,7 @@ def requests(
         retention_ms=SHORT_MS,
         noised=False,
         names_users=True,
-        tombstones=True,
+        tombstones=tombstones,
         ticks=ticks,
         private_lag=private_lag,
         client="writes",
@@ -105,21 +106,8 @@ def contexts(zone: str, count: str, each: bool = False, declared: bool = False) 
 
 def clicks(zone: str, count: str, each: bool = False) -> Topic:
     """The feedback of applications: shown arms, and rewards. Their number depends on content."""
-    return Topic(
-        name="clicks",
-        schemas=("Feedback", "FeedbackBatch"),
-        zone=zone,
-        partition_rule=PartitionRule.USER,
-        count=count,
-        retention_ms=SHORT_MS,
-        noised=False,
-        names_users=True,
-        tombstones=False,
-        ticks=False,
-        private_lag=True,
-        client="writes",
-        each=each,
-    )
+    schemas = ("Feedback", "FeedbackBatch")
+    return requests("clicks", schemas, zone, count, ticks=False, private_lag=True, tombstones=False, each=each)
 
 
 def journal(name: str, schemas: tuple[str, ...], zone: str, rule: PartitionRule, count: str, **more: Any) -> Topic:
@@ -150,47 +138,43 @@ def models(*schemas: str) -> Topic:
     return journal("models", schemas, PUBLISHED, PartitionRule.TRACK, "tracks", reader=OPERATOR)
 
 
+def published(
+    name: str,
+    *schemas: str,
+    kept_ms: int | None,
+    noised: bool,
+    rule: PartitionRule = PartitionRule.TRACK,
+    count: str = "tracks",
+    **more: Any,
+) -> Topic:
+    """A topic that everybody may read and that no user's name is on; the operator compares it with other topics."""
+    flags = {**_PLAIN, "noised": noised}
+    return Topic(
+        name=name,
+        schemas=schemas,
+        zone=PUBLISHED,
+        partition_rule=rule,
+        count=count,
+        retention_ms=kept_ms,
+        reader=OPERATOR,
+        **flags,
+        **more,
+    )
+
+
 def model_parts() -> Topic:
     """Arrays of models that are larger than a record. Each version is complete by itself."""
-    return Topic(
-        name=MODEL_PARTS,
-        schemas=(PART,),
-        zone=PUBLISHED,
-        partition_rule=PartitionRule.TRACK,
-        count="tracks",
-        retention_ms=LONG_MS,
-        reader=OPERATOR,
-        **_PLAIN,
-    )
+    return published(MODEL_PARTS, PART, kept_ms=LONG_MS, noised=False)
 
 
 def statements() -> Topic:
     """Models as devices take them, under a signature: where learners are agents on devices."""
-    return Topic(
-        name=STATEMENTS,
-        schemas=("ModelStatement",),
-        zone=PUBLISHED,
-        partition_rule=PartitionRule.TRACK,
-        count="tracks",
-        retention_ms=LONG_MS,
-        reader=OPERATOR,
-        **_PLAIN,
-    )
+    return published(STATEMENTS, "ModelStatement", kept_ms=LONG_MS, noised=False)
 
 
 def items() -> Topic:
     """Changes of the catalogue. Nothing is deleted from it, because the item of a row follows from all changes."""
-    return Topic(
-        name=ITEMS,
-        schemas=("Item",),
-        zone=PUBLISHED,
-        partition_rule=PartitionRule.TRACK,
-        count="tracks",
-        retention_ms=None,
-        client="changes",
-        reader=OPERATOR,
-        **_PLAIN,
-    )
+    return published(ITEMS, "Item", kept_ms=None, noised=False, client="changes")
 
 
 def account(name: str, schema: str, count: str) -> Topic:
@@ -198,46 +182,31 @@ def account(name: str, schema: str, count: str) -> Topic:
 
     Nothing is deleted from it: a shorter ledger would let the budget be spent again.
     """
-    return Topic(
-        name=name,
-        schemas=(schema,),
-        zone=PUBLISHED,
-        partition_rule=PartitionRule.HOME,
-        count=count,
-        retention_ms=None,
-        reader=OPERATOR,
-        **{**_PLAIN, "noised": True},
-    )
+    return published(name, schema, kept_ms=None, noised=True, rule=PartitionRule.HOME, count=count)
 
 
 def releases(name: str, *schemas: str) -> Topic:
     """The outputs of a mechanism."""
+    return published(name, *schemas, kept_ms=LONG_MS, noised=True)
+
+
+def _of_homes(name: str, schema: str, zone: str, count: str, kept_ms: int | None, **more: Any) -> Topic:
+    """A topic that the workers of a zone write beside their journals; no user's name is on it."""
     return Topic(
         name=name,
-        schemas=schemas,
-        zone=PUBLISHED,
-        partition_rule=PartitionRule.TRACK,
-        count="tracks",
-        retention_ms=LONG_MS,
-        reader=OPERATOR,
-        **{**_PLAIN, "noised": True},
+        schemas=(schema,),
+        zone=zone,
+        partition_rule=PartitionRule.HOME,
+        count=count,
+        retention_ms=kept_ms,
+        **_PLAIN,
+        **more,
     )
 
 
 def marks(zone: str, count: str, each: bool = False) -> Topic:
     """Release marks of a role's journals. The operator compares the ledger with their public part."""
-    return Topic(
-        name=f"marks-{zone}",
-        schemas=("ReleaseMark",),
-        zone=zone,
-        partition_rule=PartitionRule.HOME,
-        count=count,
-        retention_ms=None,
-        reader=OPERATOR,
-        cleanup="compact",
-        each=each,
-        **_PLAIN,
-    )
+    return _of_homes(f"marks-{zone}", "ReleaseMark", zone, count, None, cleanup="compact", reader=OPERATOR, each=each)
 
 
 def state(role: str, zone: str, count: str, each: bool = False, party: str = "") -> Topic:
@@ -245,31 +214,11 @@ def state(role: str, zone: str, count: str, each: bool = False, party: str = "")
 
     It names no user. An erased user's data are gone when newer states have replaced the older ones.
     """
-    return Topic(
-        name=f"state-{role}",
-        schemas=("StatePart",),
-        zone=zone,
-        partition_rule=PartitionRule.HOME,
-        count=count,
-        retention_ms=None,
-        cleanup="compact",
-        replaced_ms=DAY_MS,
-        each=each,
-        party=party,
-        **_PLAIN,
-    )
+    kept: dict[str, Any] = {"cleanup": "compact", "replaced_ms": DAY_MS}
+    return _of_homes(f"state-{role}", "StatePart", zone, count, None, each=each, party=party, **kept)
 
 
 def dead_letters(zone: str, count: str, each: bool = False) -> Topic:
     """The records that a zone refused, for its own operator."""
-    return Topic(
-        name=f"dead-letters-{zone}",
-        schemas=("DeadLetter",),
-        zone=zone,
-        partition_rule=PartitionRule.HOME,
-        count=count,
-        retention_ms=LONG_MS,
-        reader=letter_reader(zone),
-        each=each,
-        **_PLAIN,
-    )
+    reader = letter_reader(zone)
+    return _of_homes(f"dead-letters-{zone}", "DeadLetter", zone, count, LONG_MS, reader=reader, each=each)

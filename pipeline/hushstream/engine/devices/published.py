@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
 from hushstream.engine.declare.artefacts import Artefacts, Given, PublishedKey
+from hushstream.engine.declare.role import ChainedMachine, Role, RoleKeys
+from hushstream.engine.declare.topics import STATEMENTS
 from hushstream.engine.devices.errors import DeviceError
 from hushstream.engine.devices.recipients import Recipients
-from hushstream.engine.devices.signing import SigningKeys
+from hushstream.engine.devices.signing import Signer, SigningKeys
 from hushstream.engine.values import ConfigurationError
 from hushstream.privacy.key_files import KeyRing
 
@@ -23,6 +26,21 @@ SEALING_ZONE = "sealing"
 
 SIGNING_ZONE = "signing"
 """Zone of the aggregator's key that signs models for devices. No noise is drawn under it, and it opens nothing."""
+
+
+def signing_role(role: Role, machine: Callable[[Any, int, Signer], ChainedMachine]) -> Role:
+    """The form of a role that publishes where devices take models: it signs each version with a key of its own.
+
+    Args:
+        role: the role of a deployment whose models nobody signs.
+        machine: makes its machine from the deployment, the number of a model track and what signs.
+    """
+
+    def make(system: Any, track: int, keys: RoleKeys) -> ChainedMachine:
+        assert system.signing is not None, "devices take models that are signed"
+        return machine(system, track, Signer(system.signing, keys.kept(SIGNING_ZONE)))
+
+    return replace(role, make=make, further_key_zones=(SIGNING_ZONE,), writes=(*role.writes, STATEMENTS))
 
 
 def first_keys(given: Given, signs: bool) -> Mapping[str, bytes]:

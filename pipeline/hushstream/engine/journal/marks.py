@@ -115,8 +115,8 @@ class MarkSeal:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """All that is known of the releases of a home partition without its journal.
+class ReleaseEvidence:
+    """What marks, commits and other signs say about the releases of a home partition, without its journal.
 
     Attributes:
         shared: the marks in the zone's topic.

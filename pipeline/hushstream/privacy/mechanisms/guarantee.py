@@ -54,8 +54,8 @@ _ALWAYS_OPEN = (
     "who sent a slot, from one operator who can read both sides of the shuffler",
 )
 OPEN_IN: dict[str, str] = {
-    "hosted": "contexts, clicks and decisions, from the operator, whose workers run the learners; and what the work"
-    " that clicks make tells of them, from who reads to the millisecond when learners' records reach the log",
+    "hosted": "contexts, clicks and decisions, from the operator, whose workers run the learners; and what a learner's"
+    " processing time tells about clicks, from anyone who can see to the millisecond when its records reach the log",
     "edge": "contexts and clicks, from whoever controls the device or the application's process",
 }
 """What the operator of the learners can see, by deployment."""

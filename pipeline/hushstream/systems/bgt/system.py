@@ -11,8 +11,7 @@ from hushstream.engine.declare.declaration import Erasure, Fact, Kind, System, W
 from hushstream.engine.declare.gauges import model_gauges
 from hushstream.engine.declare.result import Result
 from hushstream.engine.declare.role import RoleKeys, answering_role, keyed, publishing_role, releasing_role, ringed
-from hushstream.engine.devices.published import AGREEMENT, SEALING, SEALING_ZONE, SIGNING, SIGNING_ZONE, keys_published
-from hushstream.engine.devices.signing import Signer
+from hushstream.engine.devices.published import AGREEMENT, SEALING, SEALING_ZONE, SIGNING, keys_published, signing_role
 from hushstream.engine.system import Priced
 from hushstream.systems.bgt import artefacts as files
 from hushstream.systems.bgt import plan
@@ -36,11 +35,6 @@ def _rater_gauges(machine: RaterMachine, now_seconds: float) -> Mapping[str, flo
 
 def _opening_collector(system: BgtSystem, home: int, keys: RoleKeys) -> CollectorMachine:
     return CollectorMachine(system, home, keys.own, keys.ring, keys.kept(SEALING_ZONE))
-
-
-def _signing_aggregator(system: BgtSystem, track: int, keys: RoleKeys) -> BgtAggregatorMachine:
-    assert system.signing is not None, "devices take models that are signed"
-    return BgtAggregatorMachine(system, track, Signer(system.signing, keys.kept(SIGNING_ZONE)))
 
 
 RATER = answering_role(
@@ -77,12 +71,7 @@ AGGREGATOR = publishing_role(SERVER_ZONE, BgtAggregatorMachine, writes=("rounds"
 OPENING_COLLECTOR = replace(COLLECTOR, make=_opening_collector, further_key_zones=(SEALING_ZONE,))
 """The collector where devices make slots: it opens them with a key of its own."""
 
-SIGNING_AGGREGATOR = replace(
-    AGGREGATOR,
-    make=_signing_aggregator,
-    further_key_zones=(SIGNING_ZONE,),
-    writes=(*AGGREGATOR.writes, STATEMENTS.name),
-)
+SIGNING_AGGREGATOR = signing_role(AGGREGATOR, BgtAggregatorMachine)
 """The aggregator where devices take models: it signs them with a key of its own."""
 
 ROLES = (RATER, COLLECTOR, OPENING_COLLECTOR, AGGREGATOR, SIGNING_AGGREGATOR)

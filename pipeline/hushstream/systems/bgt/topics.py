@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hushstream.engine.declare import topics
-from hushstream.schemas.topics import OPERATOR, PUBLISHED, PartitionRule, Topic
+from hushstream.schemas.topics import PartitionRule, Topic
 
 EDGE_ZONE, SHUFFLER_ZONE, SERVER_ZONE = "edge", "shuffler", "server"
 """The zones; the server's workers have no key."""
@@ -31,21 +31,8 @@ UPDATES = topics.unnamed(
 )
 """Padded slots without a name, each behind the record that opens its round."""
 
-ROUNDS = Topic(
-    name="rounds",
-    schemas=("RatingRound",),
-    zone=PUBLISHED,
-    partition_rule=PartitionRule.TRACK,
-    count="tracks",
-    # A rater that starts now needs the open round, however long ago it was opened.
-    retention_ms=None,
-    noised=False,
-    names_users=False,
-    tombstones=False,
-    ticks=False,
-    private_lag=False,
-    reader=OPERATOR,
-)
+# A rater that starts now needs the open round, however long ago it was opened.
+ROUNDS = topics.published("rounds", "RatingRound", kept_ms=None, noised=False)
 """The next round, computed from releases alone."""
 
 STATEMENTS = topics.statements()

@@ -28,8 +28,7 @@ from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.result import RECOMMENDATIONS
 from hushstream.engine.declare.role import Role, RoleKeys, answering_role, keyed, publishing_role, releasing_role
 from hushstream.engine.declare.topics import EVENTS_STAY
-from hushstream.engine.devices.published import AGREEMENT, SEALING, SEALING_ZONE, SIGNING, SIGNING_ZONE, keys_published
-from hushstream.engine.devices.signing import Signer
+from hushstream.engine.devices.published import AGREEMENT, SEALING, SEALING_ZONE, SIGNING, keys_published, signing_role
 from hushstream.engine.system import Priced
 from hushstream.feedback.join import JOIN_OUTCOMES
 from hushstream.privacy.amounts import count_text
@@ -82,11 +81,6 @@ writes their slots and fetches models for them."""
 
 def _shuffler(system: P2BSystem, home: int, keys: RoleKeys) -> ShufflerMachine:
     return ShufflerMachine(system, home, keys.own, keys.kept(SEALING_ZONE), keys.ring)
-
-
-def _signing_aggregator(system: P2BSystem, track: int, keys: RoleKeys) -> AggregatorMachine:
-    assert system.signing is not None, "devices take models that are signed"
-    return AggregatorMachine(system, track, Signer(system.signing, keys.kept(SIGNING_ZONE)))
 
 
 def _learner_gauges(machine: LearnerMachine, now_seconds: float) -> Mapping[str, float]:
@@ -167,12 +161,7 @@ LEARNER_OF_ITEMS = replace(LEARNER, broadcasts=("models", "items"))
 OPENING_SHUFFLER = replace(SHUFFLER, further_key_zones=(SEALING_ZONE,))
 """The shuffler where slots are sealed: it opens them with a key of its own."""
 
-SIGNING_AGGREGATOR = replace(
-    AGGREGATOR,
-    make=_signing_aggregator,
-    further_key_zones=(SIGNING_ZONE,),
-    writes=(*AGGREGATOR.writes, STATEMENTS.name),
-)
+SIGNING_AGGREGATOR = signing_role(AGGREGATOR, AggregatorMachine)
 """The aggregator where devices take models: it signs them with a key of its own."""
 
 ROLES_IN_PARTS = (

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from hushstream.engine.declare import topics
-from hushstream.schemas.topics import OPERATOR, PUBLISHED, SHORT_MS, PartitionRule, Topic
+from hushstream.schemas.topics import SHORT_MS, PartitionRule, Topic
 
 EDGE_ZONE, COUNTER_ZONE, SERVER_ZONE = "edge", "counter", "server"
 """The zones; the server's workers have no key."""
@@ -27,22 +27,7 @@ OUTCOMES = topics.unnamed(
 )
 """Cell, arm and reward of each event, in clear, by an opaque name; for the one counter, or the home vendor's own."""
 
-FORWARDS = Topic(
-    name="forwards",
-    schemas=("Forwards",),
-    zone=PUBLISHED,
-    partition_rule=PartitionRule.TRACK,
-    count="tracks",
-    retention_ms=SHORT_MS,
-    noised=False,
-    names_users=False,
-    tombstones=False,
-    ticks=False,
-    private_lag=False,
-    client="reads",
-    reader=OPERATOR,
-    each=True,
-)
+FORWARDS = topics.published("forwards", "Forwards", kept_ms=SHORT_MS, noised=False, client="reads", each=True)
 """Forwards that a vendor reads: which of its arms was shown, and in which cell; never the context."""
 
 ITEMS = replace(topics.items(), each=True)

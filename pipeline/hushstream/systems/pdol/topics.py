@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hushstream.engine.declare import topics
-from hushstream.schemas.topics import LONG_MS, OPERATOR, PUBLISHED, PartitionRule, Topic
+from hushstream.schemas.topics import LONG_MS, PartitionRule, Topic
 
 EDGE_ZONE, SERVER_ZONE = "edge", "server"
 """The zones; the server's workers have no key."""
@@ -22,19 +22,13 @@ RECORDS = topics.requests(
 
 PREDICTIONS = topics.journal("predictions", ("Predictions",), EDGE_ZONE, PartitionRule.HOME, "learner", client="reads")
 
-PARAMETERS = Topic(
-    name="parameters",
-    schemas=("Parameters", "Membership", "Seal"),
-    zone=PUBLISHED,
-    partition_rule=PartitionRule.HOME,
-    count="learner",
-    retention_ms=LONG_MS,
+PARAMETERS = topics.published(
+    "parameters",
+    *("Parameters", "Membership", "Seal"),
+    kept_ms=LONG_MS,
     noised=True,
-    names_users=False,
-    tombstones=False,
-    ticks=False,
-    private_lag=False,
-    reader=OPERATOR,
+    rule=PartitionRule.HOME,
+    count="learner",
 )
 """In the paper's form: parameters of each node for its neighbours, and its phase ends."""
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hushstream.cli.options import AsJson, Bootstrap, DeploymentFolder, Prefix, SecurityFile, show
+from hushstream.cli.options import AsJson, show
+from hushstream.cli.places import Place, at_place
 from hushstream.privacy.amounts import count_text
 from hushstream.schemas.errors import HushstreamError
 
@@ -49,12 +50,10 @@ def item(change: Annotated[list[str], typer.Argument()]) -> None:
     raise HushstreamError("item withdraw, item offer: are now `hushstream items retire` and `hushstream items add`")
 
 
+@at_place
 def list_items(
-    deployment: DeploymentFolder,
+    place: Place,
     party: Party = "",
-    bootstrap: Bootstrap = "127.0.0.1:9092",
-    prefix: Prefix = None,
-    security: SecurityFile = None,
     json: AsJson = False,
 ) -> None:
     """List the offered items, and the retired ones whose rows have no other item yet.
@@ -68,7 +67,7 @@ def list_items(
     async def read(items: Items) -> tuple[Sequence[Item], Sequence[str]]:
         return await items.list(), items.left_out()
 
-    found, left_out = _with(deployment, party, bootstrap, prefix, security, read)
+    found, left_out = _with(place, party, read)
     lines = [
         f"{one.item}  {one.title or '-'}  {'offered' if one.offered else 'retired'}, since version {one.version}"
         for one in found
@@ -80,15 +79,13 @@ def list_items(
     show(said, json, "\n".join(printable(line) for line in lines))
 
 
+@at_place
 def add(
+    place: Place,
     items: Annotated[list[str], typer.Argument(help="Ids as the application names them; 1 to 128 bytes each.")],
-    deployment: DeploymentFolder,
     title: Annotated[str, typer.Option(help="The name that people read; only for one item.")] = "",
     features: Annotated[str, typer.Option(help="Its public features: a JSON object of values by name.")] = "",
     party: Party = "",
-    bootstrap: Bootstrap = "127.0.0.1:9092",
-    prefix: Prefix = None,
-    security: SecurityFile = None,
     json: AsJson = False,
 ) -> None:
     """Offer new items, or offer retired ones again."""
@@ -98,26 +95,26 @@ def add(
         raise HushstreamError(f"--title, --features: expected one item with them, got {len(items)}; see items import")
     values = _object(features, "features") if features else {}
     offered = [Item(one, title, values) for one in items]
-    version = _with(deployment, party, bootstrap, prefix, security, lambda catalogue: catalogue.add_all(offered))
+    version = _with(place, party, lambda catalogue: catalogue.add_all(offered))
     text = f"{', '.join(items)}: offered since version {version} of the catalogue"
     show({"items": items, "version": version}, json, text)
 
 
+@at_place
 def retire(
+    place: Place,
     item: ItemId,
-    deployment: DeploymentFolder,
     party: Party = "",
-    bootstrap: Bootstrap = "127.0.0.1:9092",
-    prefix: Prefix = None,
-    security: SecurityFile = None,
     json: AsJson = False,
 ) -> None:
     """Stop showing an item; feedback on earlier decisions still counts."""
-    version = _with(deployment, party, bootstrap, prefix, security, lambda items: items.retire(item))
+    version = _with(place, party, lambda items: items.retire(item))
     show({"item": item, "version": version}, json, f"{item}: retired since version {version} of the catalogue")
 
 
+@at_place
 def import_items(
+    place: Place,
     file: Annotated[
         str,
         typer.Argument(
@@ -125,11 +122,7 @@ def import_items(
             "item and, if any, title and declared features."
         ),
     ],
-    deployment: DeploymentFolder,
     party: Party = "",
-    bootstrap: Bootstrap = "127.0.0.1:9092",
-    prefix: Prefix = None,
-    security: SecurityFile = None,
     json: AsJson = False,
 ) -> None:
     """Offer all items of a file that are not offered yet; if any line is faulty, nothing is sent."""
@@ -142,37 +135,28 @@ def import_items(
         new = [one for one in given if one.item not in there]
         return len(given), len(new), await items.add_all(new)
 
-    asked, count, version = _with(deployment, party, bootstrap, prefix, security, send)
+    asked, count, version = _with(place, party, send)
     text = f"{count_text(count, 'item')} offered, {asked - count} already there; version {version} of the catalogue"
     show({"offered": count, "already": asked - count, "version": version}, json, text)
 
 
+@at_place
 def export(
-    deployment: DeploymentFolder,
+    place: Place,
     party: Party = "",
-    bootstrap: Bootstrap = "127.0.0.1:9092",
-    prefix: Prefix = None,
-    security: SecurityFile = None,
 ) -> None:
     """Print the offered items, one JSON object on each line."""
-    for one in _with(deployment, party, bootstrap, prefix, security, lambda items: items.list()):
+    for one in _with(place, party, lambda items: items.list()):
         if one.offered:
             typer.echo(dumps(_said(one), ensure_ascii=False))
 
 
-def _with(
-    deployment: Path,
-    party: str,
-    bootstrap: str,
-    prefix: str | None,
-    security: Path | None,
-    act: Callable[[Items], Awaitable[Any]],
-) -> Any:
+def _with(place: Place, party: str, act: Callable[[Items], Awaitable[Any]]) -> Any:
     """Run ``act`` with the catalogue of a client of the deployment."""
-    from hushstream.agents.security import read_security
     from hushstream.client import connect
 
-    client = connect(bootstrap, deployment, prefix=prefix, security=read_security(security), party=party)
+    broker = place.connection
+    client = connect(broker.bootstrap, place.folder, prefix=broker.prefix, security=broker.security, party=party)
 
     async def run() -> Any:
         async with client:

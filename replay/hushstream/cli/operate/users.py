@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from hushstream.cli.options import AsJson, Bootstrap, DeploymentFolder, Prefix, SecurityFile, prefix_of, show
+from hushstream.cli.options import AsJson, show
+from hushstream.cli.places import Place, at_place
 from hushstream.cli.progress import working
 from hushstream.privacy.amounts import count_text
 
@@ -22,36 +23,29 @@ def register(app: typer.Typer) -> None:
     app.command()(soak)
 
 
+@at_place
 def forget(
+    place: Place,
     user: Annotated[str, typer.Argument(help="The account; - reads it from standard input.")],
-    deployment: DeploymentFolder,
     export: Annotated[
         Path | None, typer.Option(help="Only erase the user's records in this export, made after the tombstone.")
     ] = None,
     party: Annotated[str, typer.Option(help="Name of the account's party, if each party has its own users.")] = "",
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait until the tombstone is folded.")] = 10.0,
-    bootstrap: Bootstrap = "127.0.0.1:9092",
-    prefix: Prefix = None,
-    security: SecurityFile = None,
     json: AsJson = False,
 ) -> None:
     """Erase a user's state, and say what stays and what is deleted later; needs the client's rights."""
-    from hushstream.agents.security import read_security
-    from hushstream.agents.worker.deployment import load
-    from hushstream.ops.connection import Connection
     from hushstream.ops.forget import erase_export
     from hushstream.ops.forget import forget as append
 
-    system = load(deployment)
     name = sys.stdin.readline().rstrip("\n") if user == "-" else user
     if export is not None:
-        number = erase_export(export, system, name, party)
+        number = erase_export(export, place.system, name, party)
         text = f"{export}: {count_text(number, 'record')} erased; verify reports what was made from them as erased"
         show({"export": str(export), "records": number}, json, text)
         return
-    connection = Connection(bootstrap, prefix_of(prefix, system.config.deployment), read_security(security))
     with working("erasing, and waiting until it is folded", json):
-        done = append(connection, system, name, wait, party)
+        done = append(place.connection, place.system, name, wait, party)
     show(done.as_json(), json, done.as_text())
     raise typer.Exit(1 if done.folded is False and wait else 0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 from hushstream.replay.catalogue.known_worlds import WORLDS, Factory, known_worlds
@@ -47,3 +48,13 @@ def make_world(name: str, **options: Any) -> World:
     if unknown:
         raise WorldError(f"world {name!r} has no option {', '.join(unknown)}; known: {', '.join(known)}")
     return find_world(name)(**options)
+
+
+def seeded_world(name: str, options: Mapping[str, Any], seed: int) -> object:
+    """Build a world by name; where it has a seed and the options have none, it gets ``seed``.
+
+    Raises:
+        WorldError: as `make_world`.
+    """
+    own = {"seed": seed} if "seed" in world_options(name) else {}
+    return make_world(name, **{**own, **options})

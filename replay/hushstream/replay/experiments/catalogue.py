@@ -75,7 +75,7 @@ def played(
     progress: Progress | None = None,
 ) -> Findings:
     """Play an experiment and return its findings; `run_experiment` writes them as well."""
-    return experiment.run(Scale(quick, None if data_dir is None else Path(data_dir)), progress)
+    return experiment.run(Scale(quick, None if data_dir is None else str(data_dir)), progress)
 
 
 def write_outcome(findings: Findings, experiment: Experiment, folder: Path) -> list[Path]:
@@ -86,20 +86,20 @@ def write_outcome(findings: Findings, experiment: Experiment, folder: Path) -> l
     return [*paths, page]
 
 
-_REACHED = {True: ("reached", "good"), False: ("not reached", "bad"), None: ("not judged", "")}
+_REACHED = {True: ("reached", "good"), False: ("not reached", "bad"), None: ("not evaluated", "")}
 
 
 def findings_page(findings: Findings, pictures: Sequence[Picture], file_names: Sequence[str]) -> str:
     """The page of an experiment, with links to the other files of its folder."""
     described = findings.description
-    judged = [row.reached for row in findings.targets if row.reached is not None]
+    evaluated = [row.reached for row in findings.targets if row.reached is not None]
     return html(
         Page(
             kind=f"hushstream experiment {described.name}",
             title=described.title,
             marks=with_meanings(_marks(findings)),
-            figure=f"{sum(judged)} of {len(judged)}" if judged else "",
-            outcome=_outcome(described, judged),
+            figure=f"{sum(evaluated)} of {len(evaluated)}" if evaluated else "",
+            outcome=_outcome(described, evaluated),
             sections=(
                 Section("plots", "Pictures", (Pictures(tuple(drawing(one, findings) for one in pictures)),)),
                 *([_targets(findings.targets)] if findings.targets else []),
@@ -119,11 +119,11 @@ def _marks(findings: Findings) -> list[str]:
     return list(dict.fromkeys([*known, *of_rows]))
 
 
-def _outcome(described: Description, judged: Sequence[bool]) -> tuple[str, ...]:
+def _outcome(described: Description, evaluated: Sequence[bool]) -> tuple[str, ...]:
     after = f"After {described.source}."
-    if not judged:
+    if not evaluated:
         return (after, "No target is evaluated at this size.")
-    return (f"{sum(judged)} of {len(judged)} targets are reached.", after)
+    return (f"{sum(evaluated)} of {len(evaluated)} targets are reached.", after)
 
 
 def _targets(targets: Sequence[BenchRow]) -> Section:

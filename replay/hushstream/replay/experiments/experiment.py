@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from hushstream.replay.experiments.figures import Picture
 from hushstream.replay.experiments.findings import Findings
@@ -27,7 +26,12 @@ class Scale:
     """
 
     quick: bool = False
-    data_dir: Path | None = None
+    data_dir: str | None = None
+
+    @property
+    def world_options(self) -> dict[str, str]:
+        """The option of a world that names the folder; none without a folder."""
+        return {} if self.data_dir is None else {"data_dir": self.data_dir}
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,25 +40,22 @@ class Picture:
     """One picture.
 
     Attributes:
-        suffix: the end of its file's name.
         title: the title above it.
         draw: draws it.
-        caption: how to read it.
+        suffix: the end of its file's name, where an experiment has several.
     """
 
-    suffix: str
     title: str
     draw: Draw
-    caption: str = ""
+    suffix: str = ""
 
 
 def drawing(picture: Picture, findings: Findings) -> Drawing:
     """Make the drawing of a picture from the findings."""
     name = f"{findings.description.name}{picture.suffix}"
     bands = _bands(findings)
-    said = " ".join(text for text in (picture.caption, bands) if text)
     lines = f"Drawn from {len(findings.rows):,} rows, which are in {findings.description.name}.csv."
-    return Drawing(name, picture.title, said, f"{said} {lines}".strip(), partial(picture.draw, findings.rows))
+    return Drawing(name, picture.title, bands, f"{bands} {lines}".strip(), partial(picture.draw, findings.rows))
 
 
 def write_pictures(findings: Findings, pictures: Iterable[Picture], folder: Path) -> list[Path]:

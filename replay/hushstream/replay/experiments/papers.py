@@ -151,4 +151,4 @@ def draw(rows: Sequence[Row], sheet: Sheet) -> None:
     sheet.legend(axes)
 
 
-PAPERS = Experiment(NAME, TITLE, run, (Picture("", "As published and sound, over what is had alone", draw),))
+PAPERS = Experiment(NAME, TITLE, run, (Picture("As published and sound, over what is had alone", draw),))

@@ -13,11 +13,11 @@ from hushstream.replay.views import View
 def findings_view(findings: Findings, pictures: Sequence[Picture]) -> View:
     """Show the rows, the pictures, and how many of the evaluated targets are reached."""
     description = findings.description
-    judged = [row.reached for row in findings.targets if row.reached is not None]
+    evaluated = [row.reached for row in findings.targets if row.reached is not None]
     marks = (mark for known in description.deployments for mark in known.guarantee.marks)
     return View(
         title=f"{description.name}: {description.title}",
-        facts=(f"{sum(judged)} of {len(judged)} evaluated targets reached", f"Source: {description.source}."),
+        facts=(f"{sum(evaluated)} of {len(evaluated)} evaluated targets reached", f"Source: {description.source}."),
         marks=tuple(dict.fromkeys(marks)),
         rows=findings.rows,
         pictures={f"{description.name}{one.suffix}": partial(render, one, findings) for one in pictures},

@@ -55,7 +55,7 @@ class Gains:
     Attributes:
         logged: the logged policy's mean reward.
         rows: rows on which all are evaluated.
-        judged: the policies that have enough rows, of several users, for an interval; best first.
+        evaluated: the policies that have enough rows, of several users, for an interval; best first.
         left_out: for each other policy, its effective rows, and how many of its rows were rewarded.
         kept: the reward of the first policy of the pair divided by that of the second, and its 95 % interval; None
             where one of them was left out, or the second earns nothing.
@@ -63,7 +63,7 @@ class Gains:
 
     logged: float
     rows: int
-    judged: tuple[Gain, ...]
+    evaluated: tuple[Gain, ...]
     left_out: Mapping[str, tuple[float, int]]
     kept: tuple[float, Interval] | None
 
@@ -87,11 +87,11 @@ def gains(log: LoggedDataset, policies: Mapping[str, Float64], expected: Float64
         if several and effective[name][0] >= SMALL_SAMPLE and effective[name][1] >= FEW_REWARDS
     }
     distance = NormalDist().inv_cdf(1.0 - _ALPHA / 2 / max(1, len(terms)))
-    judged = [_gain(name, each, log.rewards, users, distance) for name, each in terms.items()]
+    evaluated = [_gain(name, each, log.rewards, users, distance) for name, each in terms.items()]
     return Gains(
         logged=float(log.rewards.mean()),
         rows=len(log),
-        judged=tuple(sorted(judged, key=lambda one: -one.value)),
+        evaluated=tuple(sorted(evaluated, key=lambda one: -one.value)),
         left_out={name: rows for name, rows in effective.items() if name not in terms},
         kept=_kept(terms, pair, users),
     )

@@ -144,8 +144,7 @@ def parse_mapping(content: Mapping[Any, Any], source: str, features: FeatureSche
     values["arms"] = _arms(source, values["arms"])
     for key, value in values.items():
         if key == "uniform":
-            if not isinstance(value, bool):
-                raise LogError(f"{source}: {key}: expected true or false, got {type(value).__name__}")
+            flag(source, key, value)
         elif key in ("bounds", "categories"):
             values[key] = _columns_with_values(source, key, value, values["context"])
         elif key not in ("context", "arms", "features") and not (isinstance(value, str) and value):
@@ -191,11 +190,26 @@ def _columns_with_values(source: str, key: str, value: object, context: tuple[st
     unknown = sorted(str(name) for name in value if name not in context)
     if unknown:
         raise LogError(f"{source}: {key}: expected columns of the context, got {', '.join(unknown)}")
-    read = _bounds if key == "bounds" else _names
+    read = pair if key == "bounds" else _names
     return {name: read(source, f"{key}.{name}", given) for name, given in value.items()}
 
 
-def _bounds(source: str, key: str, value: object) -> tuple[float, float]:
+def text(source: str, key: str, value: object) -> str:
+    """A value that must be a text and not empty."""
+    if not isinstance(value, str) or not value:
+        raise LogError(f"{source}: {key}: expected a text, got {type(value).__name__}")
+    return value
+
+
+def flag(source: str, key: str, value: object) -> bool:
+    """A value that must be true or false."""
+    if not isinstance(value, bool):
+        raise LogError(f"{source}: {key}: expected true or false, got {type(value).__name__}")
+    return value
+
+
+def pair(source: str, key: str, value: object) -> tuple[float, float]:
+    """A value that must be the two ends of a range."""
     if (
         not isinstance(value, list)
         or len(value) != 2

@@ -120,7 +120,7 @@ def shadow_report(logs: LogCopy, system: System, party: str = "") -> ShadowRepor
     answered = np.eye(table.arms)[[row.answer.arm for row in table.rows]]
     agreed = int(sum(row.answer.arm == row.shown for row in table.rows))
     found = gains(log, {_NAME: answered}, expected_rewards(log), (_NAME, _NAME))
-    one = found.judged[0] if found.judged else None
+    one = found.evaluated[0] if found.evaluated else None
     snips = importance_sampling(log, answered).value - found.logged if agreed else None
     return ShadowReport(
         deployment=table.deployment,

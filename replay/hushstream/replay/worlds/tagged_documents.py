@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +35,7 @@ class TaggedDocuments:
 
     seed: int
     arms: int = 22
-    data_dir: Path | None = None
+    data_dir: str | None = None
     name: str = "TMC2007, words as tags"
 
     @cached_property

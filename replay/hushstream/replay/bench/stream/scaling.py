@@ -84,7 +84,7 @@ async def _share(bench: Bench, name: str, workers: int, pairs: int) -> ScalingRu
             appended_ms = time.time() * 1000
             for tail in tails:
                 await tail.until(2 * pairs, pairs, running[0].check)
-    return _judged([tail.records[n:] for tail, n in zip(tails, seen, strict=True)], appended_ms, meter)
+    return _measured([tail.records[n:] for tail, n in zip(tails, seen, strict=True)], appended_ms, meter)
 
 
 async def _append(learner: Learner, rewards: Sequence[Sequence[bytes]], contexts: Sequence[Sequence[bytes]]) -> None:
@@ -93,7 +93,7 @@ async def _append(learner: Learner, rewards: Sequence[Sequence[bytes]], contexts
             await learner.append(topic, values, home)
 
 
-def _judged(partitions: Sequence[Sequence[Folded]], begun_ms: float, meter: CpuMeter) -> ScalingRun:
+def _measured(partitions: Sequence[Sequence[Folded]], begun_ms: float, meter: CpuMeter) -> ScalingRun:
     """Compute the rate of folding from ``begun_ms`` until one partition has no input left."""
     ended_ms = min(records[-1].log_time_ms for records in partitions)
     if ended_ms - begun_ms < _LEAST_MS:

@@ -62,7 +62,7 @@ class Played:
 
     Attributes:
         rmse: of predictions by the last model.
-        f1, balanced: scores for ratings above one half (see `judged`).
+        f1, balanced: scores for ratings above one half (see `evaluate`).
         after: RMSE after each round.
         kinds: the kind of slot that each round asked for.
         ratio: largest eigenvalue of the pairs divided by the edge of the noise; 0 where no edge was tested.
@@ -100,9 +100,9 @@ def play_world(task: Task, world: RatingWorld) -> Played:
     known = split.known(config)
     server, after, kinds = Server(config, world.features), [], []
     for asked in answered(server, known, config, task):
-        after.append(judged(split, known, server.model, config)[0])
+        after.append(evaluate(split, known, server.model, config)[0])
         kinds.append(asked.kind)
-    rmse, f1, balanced = judged(split, known, server.model, config)
+    rmse, f1, balanced = evaluate(split, known, server.model, config)
     spectrum = server.spectrum
     ratio = float(spectrum.largest[0] / spectrum.edge) if spectrum is not None and spectrum.edge else 0.0
     return Played(rmse, f1, balanced, tuple(after), tuple(kinds), ratio, server.model.factors.shape[1])
@@ -140,7 +140,7 @@ def collect(collector: Collector, known: Ratings, config: BgtConfig, task: Task,
     collector.take(slots[there], named)
 
 
-def judged(split: Split, known: Ratings, model: Model, config: BgtConfig) -> tuple[float, float, float]:
+def evaluate(split: Split, known: Ratings, model: Model, config: BgtConfig) -> tuple[float, float, float]:
     """RMSE, F1 and balanced accuracy of predictions of the later ratings."""
     return scored(predicted_later(split, known, model, config), split.world.values[split.later])
 

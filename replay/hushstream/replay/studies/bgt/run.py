@@ -8,17 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from hushstream.agents.worker.deployment import KeySource, parse_as, prepare, written
+from hushstream.agents.worker.deployment import parse_as, prepare, written
 from hushstream.engine.declare.declaration import System
 from hushstream.replay.catalogue import worlds as catalogue
 from hushstream.replay.catalogue.played_by import hint
-from hushstream.replay.checks import record_counts, role_checks
+from hushstream.replay.checks import run_fields
 from hushstream.replay.configurations import merged_values
-from hushstream.replay.measures import environment, throughput
 from hushstream.replay.play_options import PlayOptions
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.payoff import Payoff, paired_gap
-from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.report.summaries import Comparison, paired
 from hushstream.replay.runners.playing import Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
@@ -86,10 +84,7 @@ def config_values(options: BgtOptions, world: RatingWorld) -> dict[str, Any]:
 def _world(options: BgtOptions) -> RatingWorld:
     # For this system, ``ml-100k`` means the ratings of MovieLens; another system has a world of this name.
     name = "ml-ratings" if options.dataset == "ml-100k" else options.dataset
-    values = dict(options.world)
-    if "seed" in catalogue.world_options(name):
-        values.setdefault("seed", options.seed)
-    world: object = catalogue.make_world(name, **values)
+    world = catalogue.seeded_world(name, options.world, options.seed)
     if not isinstance(world, RatingWorld):
         raise HushstreamError(f"dataset: expected a world of ratings, got {options.dataset!r}{hint(options.dataset)}")
     if not world.public:
@@ -108,17 +103,12 @@ def _result(options: BgtOptions, split: Split, deployed: System, recording: Reco
     models = _models(recording)
     alone = _best_alone(split, names, options.seed)
     return BgtResult(
-        dataset=world.name,
-        runner=options.runner,
-        seed=options.seed,
-        deployment=config.deployment,
-        config_digest=system.digest.hex(),
+        **run_fields(options, world.name, deployed, recording, world.user_count),
         users=world.user_count,
         items=world.item_count,
         ratings=len(split.earlier),
         judged=len(split.later),
         slot_bytes=slot_bytes(config),
-        privacy=StatedGuarantee.of(system.guarantee().under_key(reproducible=True)),
         baselines={name: baseline_of(world, name, options.seed) for name in names},
         rounds=tuple(
             RoundRow(number, kind, *scored(found, truth))
@@ -126,12 +116,6 @@ def _result(options: BgtOptions, split: Split, deployed: System, recording: Reco
         ),
         factors=models.factors,
         ratio=models.ratio,
-        counts={**recording.counts, **record_counts(recording.logs)},
-        throughput=throughput(
-            played.seconds, world.user_count, played.latencies, recording.counts, recording.peak_memory_bytes
-        ),
-        verify=role_checks(deployed, recording.logs, KeySource(seed=options.seed)) if options.verify else None,
-        environment=environment(),
         comparison=_compared(split, played.predicted[-1], alone),
         payoff=_payoff(split, played.predicted[-1], alone),
     )

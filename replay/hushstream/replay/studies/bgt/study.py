@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from hushstream.replay.datasets.builtin import ML_100K
 from hushstream.replay.datasets.dataset import Summary, simulated_dataset
 from hushstream.replay.experiments.experiment import Experiment, Scale
 from hushstream.replay.experiments.figures import Picture
-from hushstream.replay.experiments.findings import Findings
 from hushstream.replay.experiments.papers import NAME, line, sound_epsilon
 from hushstream.replay.experiments.rows import Row, privacy_columns
 from hushstream.replay.progress import Progress
@@ -61,51 +59,26 @@ TASTES = simulated_dataset(
 )
 
 
-_Play = Callable[[bool, Progress | None, str | None], Findings]
-
-
-def _scaled(play: _Play) -> Callable[[Scale, Progress | None], Findings]:
-    return lambda scale, progress: play(scale.quick, progress, None if scale.data_dir is None else str(scale.data_dir))
-
-
 EXPERIMENTS = (
+    Experiment(table.NAME, table.TITLE, table.run, (Picture(table.TITLE, plots.draw_table),)),
     Experiment(
-        table.NAME,
-        table.TITLE,
-        _scaled(table.run),
-        (Picture("", table.TITLE, plots.draw_table),),
+        three_slots.NAME, three_slots.TITLE, three_slots.run, (Picture(three_slots.TITLE, plots.draw_three_slots),)
     ),
-    Experiment(
-        three_slots.NAME,
-        three_slots.TITLE,
-        _scaled(three_slots.run),
-        (Picture("", three_slots.TITLE, plots.draw_three_slots),),
-    ),
-    Experiment(
-        schedules.NAME,
-        schedules.TITLE,
-        _scaled(schedules.run),
-        (Picture("", schedules.TITLE, plots.draw_schedules),),
-    ),
+    Experiment(schedules.NAME, schedules.TITLE, schedules.run, (Picture(schedules.TITLE, plots.draw_schedules),)),
     Experiment(
         three_slots.LOST_NAME,
         three_slots.LOST_TITLE,
-        _scaled(three_slots.run_lost),
-        (Picture("", three_slots.LOST_TITLE, plots.draw_lost),),
+        three_slots.run_lost,
+        (Picture(three_slots.LOST_TITLE, plots.draw_lost),),
     ),
-    Experiment(
-        poisoning.NAME,
-        poisoning.TITLE,
-        _scaled(poisoning.run),
-        (Picture("", poisoning.TITLE, plots.draw_poisoning),),
-    ),
+    Experiment(poisoning.NAME, poisoning.TITLE, poisoning.run, (Picture(poisoning.TITLE, plots.draw_poisoning),)),
 )
 
 
 def paper_line(scale: Scale, progress: Progress | None) -> Row:
     """The row in the table of papers: the planner as published against three slots a user, on FilmTrust."""
     world, rounds, seeds = ("tastes", 40, (0,)) if scale.quick else ("filmtrust", ROUNDS, (0, 1, 2))
-    data = None if scale.data_dir is None else str(scale.data_dir)
+    data = scale.data_dir
     true = privacy_columns(row_guarantee())
     slots = Task(world, "three", sound_epsilon(EPSILON, true), 0, data_dir=data)
     planner = [PaperTask(world, "planner", "gaussian", seed, rounds, data) for seed in seeds]

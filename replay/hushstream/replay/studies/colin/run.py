@@ -8,17 +8,15 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.agents.worker.deployment import KeySource, parse_as, prepare
+from hushstream.agents.worker.deployment import parse_as, prepare
 from hushstream.engine.declare.declaration import System
 from hushstream.replay.catalogue.played_by import hint
-from hushstream.replay.catalogue.worlds import make_world, world_options
-from hushstream.replay.checks import record_counts, role_checks
+from hushstream.replay.catalogue.worlds import seeded_world
+from hushstream.replay.checks import run_fields
 from hushstream.replay.configurations import NEVER_SECONDS, merged_values
-from hushstream.replay.measures import environment, throughput
 from hushstream.replay.play_options import PlayOptions
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.payoff import Payoff, paired_gap
-from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.report.summaries import paired
 from hushstream.replay.runners.playing import Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
@@ -105,10 +103,7 @@ def relation_graph(world: CollaborativeWorld, algorithm: str) -> SocialGraph:
 
 
 def _world(options: CollaborativeOptions) -> CollaborativeWorld:
-    values = dict(options.world)
-    if "seed" in world_options(options.dataset):
-        values.setdefault("seed", options.seed)
-    world = make_world(options.dataset, **values)
+    world = seeded_world(options.dataset, options.world, options.seed)
     if not isinstance(world, CollaborativeWorld):
         raise HushstreamError(
             f"dataset: expected a world of related users, got {options.dataset!r}{hint(options.dataset)}"
@@ -147,24 +142,13 @@ def _result(
     system: CollaborativeSystem = deployed.core
     release = system.config.release
     return CollaborativeResult(
-        dataset=world.name,
-        runner=options.runner,
-        seed=options.seed,
-        deployment=system.config.deployment,
-        config_digest=system.digest.hex(),
+        **run_fields(options, world.name, deployed, recording, played.chosen.size),
         algorithm=system.config.learner.algorithm,
         mechanism=release.mechanism,
         noise_at=release.noise_at,
         users=world.users,
-        privacy=StatedGuarantee.of(system.guarantee().under_key(reproducible=True)),
         rows=_rows(played),
         mean_reward=float(played.rewards.mean()),
-        counts={**recording.counts, **record_counts(recording.logs)},
-        throughput=throughput(
-            played.seconds, played.chosen.size, played.latencies, recording.counts, recording.peak_memory_bytes
-        ),
-        verify=role_checks(deployed, recording.logs, KeySource(seed=options.seed)) if options.verify else None,
-        environment=environment(),
         comparison=paired(played.regret.sum(axis=1), played.random_regret.sum(axis=1)),
         payoff=payoff(world, played.regret, system.config.learner.alpha),
     )

@@ -19,9 +19,7 @@ from hushstream.replay.studies.colin.audits import rows
 from hushstream.replay.studies.colin.audits.configured import audit_config
 from hushstream.replay.studies.colin.bench.compute import collaborative_rows
 from hushstream.replay.studies.colin.closed_loop import CollaborativeLoop, CollaborativePlan
-from hushstream.replay.studies.colin.experiments import figures as colin_figures
-from hushstream.replay.studies.colin.experiments import plots as colin_plots
-from hushstream.replay.studies.colin.experiments import table1 as colin_table1
+from hushstream.replay.studies.colin.experiments import figures, plots, table1
 from hushstream.replay.studies.colin.experiments.grid import canonical, play_tasks
 from hushstream.replay.studies.colin.experiments.mechanisms import PAPER, find_calibration
 from hushstream.replay.studies.colin.experiments.play import WorldSetting
@@ -49,34 +47,31 @@ def _plays(made: Any) -> bool:
 
 EXPERIMENTS = (
     Experiment(
-        colin_table1.NAME,
-        colin_table1.TITLE,
-        lambda scale, progress: colin_table1.run(scale.quick, progress),
-        (Picture("", "Regret by calibration against epsilon", colin_plots.draw_table1),),
+        table1.NAME, table1.TITLE, table1.run, (Picture("Regret by calibration against epsilon", plots.draw_table1),)
     ),
     Experiment(
-        colin_figures.FIG1A,
-        colin_figures.FIG1A_TITLE,
-        lambda scale, progress: colin_figures.fig1a(scale.quick, progress),
-        (Picture("", "Regret over time by calibration", colin_plots.draw_regret),),
+        figures.FIG1A,
+        figures.FIG1A_TITLE,
+        figures.fig1a,
+        (Picture("Regret over time by calibration", plots.draw_regret),),
     ),
     Experiment(
-        colin_figures.FIG1B,
-        colin_figures.FIG1B_TITLE,
-        lambda scale, progress: colin_figures.fig1b(scale.quick, progress),
-        (Picture("", "Error of the estimated parameters over time by calibration", colin_plots.draw_error),),
+        figures.FIG1B,
+        figures.FIG1B_TITLE,
+        figures.fig1b,
+        (Picture("Error of the estimated parameters over time by calibration", plots.draw_error),),
     ),
     Experiment(
-        colin_figures.FIG1C,
-        colin_figures.FIG1C_TITLE,
-        lambda scale, progress: colin_figures.fig1c(scale.quick, progress),
-        (Picture("", "Regret against the number of users by calibration", colin_plots.draw_users),),
+        figures.FIG1C,
+        figures.FIG1C_TITLE,
+        figures.fig1c,
+        (Picture("Regret against the number of users by calibration", plots.draw_users),),
     ),
     Experiment(
-        colin_figures.LASTFM,
-        colin_figures.LASTFM_TITLE,
-        lambda scale, progress: colin_figures.lastfm(scale.quick, progress, scale.data_dir),
-        (Picture("", "Reward on Last.fm by calibration", colin_plots.draw_reward),),
+        figures.LASTFM,
+        figures.LASTFM_TITLE,
+        figures.lastfm,
+        (Picture("Reward on Last.fm by calibration", plots.draw_reward),),
     ),
 )
 

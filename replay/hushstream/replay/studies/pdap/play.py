@@ -156,11 +156,11 @@ def play(task: Task) -> Played:
             online[done] = earned / done
     for chain in chains:
         chain.close()
-    reached = judged(world, chains, world.arrivals(TEST_CONTEXTS, Draws(task.seed, "pdap-test").generator()))
+    reached = evaluate(world, chains, world.arrivals(TEST_CONTEXTS, Draws(task.seed, "pdap-test").generator()))
     return Played(reached, online, len(chains[0].aggregate.partition), len(chains[0].aggregate.pool))
 
 
-def judged(world: VendorWorld, chains: Sequence[Chain], test: Arrivals) -> float:
+def evaluate(world: VendorWorld, chains: Sequence[Chain], test: Arrivals) -> float:
     """Mean click probability of the greedy choices, each chain choosing for its home vendors."""
     arms = np.empty(len(test), dtype=np.int64)
     for place, chain in enumerate(chains):

@@ -7,19 +7,17 @@ from typing import Any, cast
 
 import numpy as np
 
-from hushstream.agents.worker.deployment import KeySource, parse_as, prepare
+from hushstream.agents.worker.deployment import parse_as, prepare
 from hushstream.engine.declare.declaration import System
 from hushstream.privacy.keys import seeded_key
 from hushstream.replay.catalogue.played_by import hint
-from hushstream.replay.catalogue.worlds import make_world, world_options
-from hushstream.replay.checks import record_counts, role_checks
+from hushstream.replay.catalogue.worlds import seeded_world
+from hushstream.replay.checks import run_fields
 from hushstream.replay.configurations import NEVER_SECONDS, merged_values
 from hushstream.replay.logged.log import INTERNAL_MARK
-from hushstream.replay.measures import environment, throughput
 from hushstream.replay.play_options import PlayOptions
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.payoff import Payoff, paired_gap
-from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.report.summaries import paired
 from hushstream.replay.runners.playing import Recording, deployed, play_parties
 from hushstream.replay.runners.to_end import run_to_end
@@ -84,10 +82,7 @@ def run_pdap(options: PdapOptions, progress: Progress | None = None) -> PdapResu
 
 
 def _world(options: PdapOptions) -> VendorWorld:
-    values = dict(options.world)
-    if "seed" in world_options(options.dataset):
-        values.setdefault("seed", options.seed)
-    world = make_world(options.dataset, **values)
+    world = seeded_world(options.dataset, options.world, options.seed)
     if not isinstance(world, WORLDS):
         raise HushstreamError(f"dataset: expected a world of vendors, got {options.dataset!r}{hint(options.dataset)}")
     if options.bootstrap is not None and _is_internal(world):
@@ -128,22 +123,11 @@ def _result(
 ) -> PdapResult:
     played = recording.played
     return PdapResult(
-        dataset=world.name,
+        **run_fields(options, world.name, deployed, recording, len(played.chosen)),
         internal=_is_internal(world),
-        runner=options.runner,
-        seed=options.seed,
-        deployment=config.deployment,
-        config_digest=deployed.digest.hex(),
         placement=config.release.placement,
-        privacy=StatedGuarantee.of(deployed.promises.releases.under_key(reproducible=True)),
         vendors=_vendors(config, played, visits, apart),
         curve=_curve(options, played, apart),
-        counts={**recording.counts, **record_counts(recording.logs)},
-        throughput=throughput(
-            played.seconds, len(played.chosen), played.latencies, recording.counts, recording.peak_memory_bytes
-        ),
-        verify=role_checks(deployed, recording.logs, KeySource(seed=options.seed)) if options.verify else None,
-        environment=environment(),
         comparison=paired(played.chances, apart),
         payoff=_payoff(played.chances, apart, visits),
     )

@@ -20,9 +20,7 @@ from hushstream.replay.studies.pdap.audits.configured import audit_config
 from hushstream.replay.studies.pdap.audits.rows import rows
 from hushstream.replay.studies.pdap.bench.compute import pdap_rows
 from hushstream.replay.studies.pdap.bench.stream import pdap_stream_rows
-from hushstream.replay.studies.pdap.experiments import plots as pdap_plots
-from hushstream.replay.studies.pdap.experiments import sharing as pdap_sharing
-from hushstream.replay.studies.pdap.experiments import table as pdap_table
+from hushstream.replay.studies.pdap.experiments import plots, sharing, table
 from hushstream.replay.studies.pdap.experiments.paper import PaperTask, paper_guarantee, play_paper
 from hushstream.replay.studies.pdap.play import Task, play
 from hushstream.replay.studies.pdap.report import present
@@ -69,30 +67,23 @@ def _plays(made: Any) -> bool:
 
 EXPERIMENTS = (
     Experiment(
-        pdap_table.NAME,
-        pdap_table.TITLE,
-        lambda scale, progress: pdap_table.run(scale.quick, progress),
-        (Picture("", "The paper's algorithms, its printed figures, and the sound form", pdap_plots.draw_table),),
+        table.NAME,
+        table.TITLE,
+        table.run,
+        (Picture("The paper's algorithms, its printed figures, and the sound form", plots.draw_table),),
+    ),
+    Experiment(sharing.NAME, sharing.TITLE, sharing.run, (Picture("When sharing pays", plots.draw_sharing),)),
+    Experiment(
+        sharing.FORMS_NAME,
+        sharing.FORMS_TITLE,
+        sharing.run_forms,
+        (Picture("Mechanisms at equal epsilon", plots.draw_forms),),
     ),
     Experiment(
-        pdap_sharing.NAME,
-        pdap_sharing.TITLE,
-        lambda scale, progress: pdap_sharing.run(
-            scale.quick, progress, None if scale.data_dir is None else str(scale.data_dir)
-        ),
-        (Picture("", "When sharing pays", pdap_plots.draw_sharing),),
-    ),
-    Experiment(
-        pdap_sharing.FORMS_NAME,
-        pdap_sharing.FORMS_TITLE,
-        lambda scale, progress: pdap_sharing.run_forms(scale.quick, progress),
-        (Picture("", "Mechanisms at equal epsilon", pdap_plots.draw_forms),),
-    ),
-    Experiment(
-        pdap_sharing.GP_NAME,
-        pdap_sharing.GP_TITLE,
-        lambda scale, progress: pdap_sharing.run_gp(scale.quick, progress),
-        (Picture("", "An epsilon for each level, and a uniform one", pdap_plots.draw_gp),),
+        sharing.GP_NAME,
+        sharing.GP_TITLE,
+        sharing.run_gp,
+        (Picture("An epsilon for each level, and a uniform one", plots.draw_gp),),
     ),
 )
 

@@ -8,18 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.agents.worker.deployment import KeySource, parse_as, prepare, written
+from hushstream.agents.worker.deployment import parse_as, prepare, written
 from hushstream.engine.configuration import LARGEST_EPSILON
 from hushstream.engine.declare.declaration import System
 from hushstream.replay.catalogue.played_by import hint
-from hushstream.replay.catalogue.worlds import make_world, world_options
-from hushstream.replay.checks import record_counts, role_checks
+from hushstream.replay.catalogue.worlds import seeded_world
+from hushstream.replay.checks import run_fields
 from hushstream.replay.configurations import merged_values
-from hushstream.replay.measures import environment, throughput
 from hushstream.replay.play_options import PlayOptions
 from hushstream.replay.progress import Progress
 from hushstream.replay.report.payoff import Gap, Payoff, paired_gap
-from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.report.summaries import paired
 from hushstream.replay.runners.playing import Recording, deployed, play
 from hushstream.replay.runners.to_end import run_to_end
@@ -92,10 +90,7 @@ def config_values(options: PdolOptions, stream: RecordStream) -> dict[str, Any]:
 
 
 def _stream(options: PdolOptions) -> RecordStream:
-    values = dict(options.world)
-    if "seed" in world_options(options.dataset):
-        values.setdefault("seed", options.seed)
-    stream: object = make_world(options.dataset, **values)
+    stream = seeded_world(options.dataset, options.world, options.seed)
     if not isinstance(stream, RecordStream):
         raise HushstreamError(
             f"dataset: expected a world of labelled records, got {options.dataset!r}{hint(options.dataset)}"
@@ -130,26 +125,15 @@ def _result(
     right = played.predicted == stream.rows.labels
     alone = isolated_labels(stream, config.prediction.local_rate) == stream.rows.labels
     return PdolResult(
-        dataset=stream.name,
-        runner=options.runner,
-        seed=options.seed,
-        deployment=config.deployment,
-        config_digest=system.digest.hex(),
+        **run_fields(options, stream.name, deployed, recording, len(stream)),
         form=_form(system),
         nodes=config.nodes,
         domains=config.domains,
         records=len(stream),
-        privacy=StatedGuarantee.of(system.guarantee().under_key(reproducible=True)),
         rows=_rows(right, alone),
         accuracy=accuracy(right),
         isolated=accuracy(alone),
         constant=stream.constant,
-        counts={**recording.counts, **record_counts(recording.logs)},
-        throughput=throughput(
-            played.seconds, len(stream), played.latencies, recording.counts, recording.peak_memory_bytes
-        ),
-        verify=role_checks(deployed, recording.logs, KeySource(seed=options.seed)) if options.verify else None,
-        environment=environment(),
         comparison=paired(right.astype(np.float64), alone.astype(np.float64)),
         payoff=payoff(stream, config, right, alone, options.seed),
     )

@@ -17,9 +17,7 @@ from hushstream.replay.studies.pdol.audits.configured import audit_config
 from hushstream.replay.studies.pdol.audits.rows import rows
 from hushstream.replay.studies.pdol.bench.compute import pdol_rows
 from hushstream.replay.studies.pdol.bench.stream import pdol_stream_rows
-from hushstream.replay.studies.pdol.experiments import figures as pdol_figures
-from hushstream.replay.studies.pdol.experiments import plots as pdol_plots
-from hushstream.replay.studies.pdol.experiments import sharing as pdol_sharing
+from hushstream.replay.studies.pdol.experiments import figures, plots, sharing
 from hushstream.replay.studies.pdol.experiments.gossip_play import as_printed, play_gossip
 from hushstream.replay.studies.pdol.play import isolated_labels, play
 from hushstream.replay.studies.pdol.report import present
@@ -73,40 +71,40 @@ SPARSE_SYNTHETIC = simulated_dataset(
 
 EXPERIMENTS = (
     Experiment(
-        pdol_figures.EPSILON,
-        pdol_figures.TITLES[pdol_figures.EPSILON],
-        lambda scale, progress: pdol_figures.epsilon(scale.quick, progress, scale.data_dir),
-        (Picture("", "The paper's form against the epsilon that it claims", pdol_plots.draw_epsilon),),
+        figures.EPSILON,
+        figures.TITLES[figures.EPSILON],
+        figures.epsilon,
+        (Picture("The paper's form against the epsilon that it claims", plots.draw_epsilon),),
     ),
     Experiment(
-        pdol_figures.TOPOLOGY,
-        pdol_figures.TITLES[pdol_figures.TOPOLOGY],
-        lambda scale, progress: pdol_figures.topology(scale.quick, progress, scale.data_dir),
-        (Picture("", "The paper's form on four graphs", pdol_plots.draw_topology),),
+        figures.TOPOLOGY,
+        figures.TITLES[figures.TOPOLOGY],
+        figures.topology,
+        (Picture("The paper's form on four graphs", plots.draw_topology),),
     ),
     Experiment(
-        pdol_figures.SPARSITY,
-        pdol_figures.TITLES[pdol_figures.SPARSITY],
-        lambda scale, progress: pdol_figures.sparsity(scale.quick, progress, scale.data_dir),
-        (Picture("", "The paper's form: sparsity against accuracy", pdol_plots.draw_sparsity),),
+        figures.SPARSITY,
+        figures.TITLES[figures.SPARSITY],
+        figures.sparsity,
+        (Picture("The paper's form: sparsity against accuracy", plots.draw_sparsity),),
     ),
     Experiment(
-        pdol_figures.COUNT,
-        pdol_figures.TITLES[pdol_figures.COUNT],
-        lambda scale, progress: pdol_figures.nodes(scale.quick, progress, scale.data_dir),
-        (Picture("", "The paper's form against the number of nodes", pdol_plots.draw_nodes),),
+        figures.COUNT,
+        figures.TITLES[figures.COUNT],
+        figures.nodes,
+        (Picture("The paper's form against the number of nodes", plots.draw_nodes),),
     ),
     Experiment(
-        pdol_sharing.SHARING,
-        pdol_sharing.SHARING_TITLE,
-        lambda scale, progress: pdol_sharing.sharing(scale.quick, progress, scale.data_dir),
-        (Picture("", "When private sharing pays", pdol_plots.draw_sharing),),
+        sharing.SHARING,
+        sharing.SHARING_TITLE,
+        sharing.sharing,
+        (Picture("When private sharing pays", plots.draw_sharing),),
     ),
     Experiment(
-        pdol_sharing.FORMS,
-        pdol_sharing.FORMS_TITLE,
-        lambda scale, progress: pdol_sharing.forms(scale.quick, progress, scale.data_dir),
-        (Picture("", "Ways to add noise at equal epsilon", pdol_plots.draw_forms),),
+        sharing.FORMS,
+        sharing.FORMS_TITLE,
+        sharing.forms,
+        (Picture("Ways to add noise at equal epsilon", plots.draw_forms),),
     ),
 )
 
@@ -147,7 +145,7 @@ def paper_line(scale: Scale, progress: Progress | None) -> Row:
 def _stream(scale: Scale, seed: int) -> RecordStream:
     if scale.quick:
         return sparse_synthetic(records=640, dimension=200, features=20, nodes=NODES, seed=seed)
-    return tmc_binary(nodes=NODES, seed=seed, data_dir=None if scale.data_dir is None else str(scale.data_dir))
+    return tmc_binary(nodes=NODES, seed=seed, data_dir=scale.data_dir)
 
 
 STUDY = Study(

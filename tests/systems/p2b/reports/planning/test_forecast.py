@@ -9,7 +9,7 @@ import pytest
 
 from hushstream.engine.declare.plan import Audience
 from hushstream.features.schema import declare
-from hushstream.replay.studies.p2b.experiments.forecast import SAMPLE, judged
+from hushstream.replay.studies.p2b.experiments.forecast import SAMPLE, check_forecasts
 from hushstream.systems.p2b.configuration import ContextConfig, LiftConfig, P2BConfig, ReleaseConfig, SlotConfig
 from hushstream.systems.p2b.contribution.feature_layout import layout_of
 from hushstream.systems.p2b.guarantee.promise import noise_variance
@@ -37,7 +37,7 @@ HABITS = Habits(10, 10, 10, 0.8)
 @pytest.mark.slow
 def test_with_true_spreads_the_gain_is_within_fifteen_percent_of_the_whole_simulation():
     """A seeded sample of `hushstream experiment p2b-forecast`: two worlds, none of which anything was fitted on."""
-    (found,) = judged([SAMPLE], processes=1)
+    (found,) = check_forecasts([SAMPLE], processes=1)
     assert abs(found.forecast / found.gain - 1) < 0.15
     assert found.low <= found.gain <= found.high
     assert found.in_released, "nor of these: the same, by the spreads that the releases of these very worlds tell"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hushstream.replay.experiments.experiment import Scale
 from hushstream.replay.experiments.findings import Description, Findings
 from hushstream.replay.experiments.rows import Row
 from hushstream.replay.progress import Progress
@@ -80,10 +81,10 @@ def malicious_slots(honest: Slots, count: int, target: int, config: BgtConfig) -
     return replace(honest, items=items, values=values, weights=weights)
 
 
-def run(quick: bool, progress: Progress | None = None, data_dir: str | None = None) -> Findings:
+def run(scale: Scale, progress: Progress | None = None) -> Findings:
     """Attack the most rated items, one after the other, with a growing number of clients."""
-    world, seeds = ("tastes", (0, 1)) if quick else ("ml-100k", SEEDS)
-    tasks = [PoisonTask(world, malicious, 0, 3 if quick else 20, data_dir) for malicious in MALICIOUS]
+    world, seeds = ("tastes", (0, 1)) if scale.quick else ("ml-100k", SEEDS)
+    tasks = [PoisonTask(world, malicious, 0, 3 if scale.quick else 20, scale.data_dir) for malicious in MALICIOUS]
     played = play_all(poisoned, [replace(task, seed=seed) for task in tasks for seed in seeds], NAME, progress)
     rows: list[Row] = []
     for task in tasks:

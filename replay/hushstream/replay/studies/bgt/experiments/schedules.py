@@ -21,13 +21,14 @@ import numpy as np
 
 from hushstream.privacy.promises.promise import NOT_PRIVATE, REPRODUCIBLE
 from hushstream.replay.bench.rows import BenchRow, at_most
+from hushstream.replay.experiments.experiment import Scale
 from hushstream.replay.experiments.findings import Description, Findings
 from hushstream.replay.experiments.rows import Row
 from hushstream.replay.progress import Progress
 from hushstream.replay.runners.grid import play_all
 from hushstream.replay.studies.bgt.experiments.planner import LEVELS, Planner
 from hushstream.replay.studies.bgt.play import Task as SlotTask
-from hushstream.replay.studies.bgt.play import configuration, judged
+from hushstream.replay.studies.bgt.play import configuration, evaluate
 from hushstream.replay.studies.bgt.rows import SETTINGS, SOURCE, promised, value_columns
 from hushstream.replay.studies.bgt.worlds.ratings import Float64, Int64, make_world
 from hushstream.replay.worlds.draws import Draws
@@ -104,7 +105,7 @@ def play_rounds(task: Task) -> float:
             after = _reward(rest, known, charged * share * left, draw)
             planner.learn(level, np.zeros(0), before - after)
             before = after
-    return judged(split, known, Model(biases, nothing), config)[0]
+    return evaluate(split, known, Model(biases, nothing), config)[0]
 
 
 _START = 0.05
@@ -158,10 +159,10 @@ def _promised(task: Task) -> Row:
     return promised(SlotTask(task.world, "items", task.epsilon, 0, data_dir=task.data_dir))
 
 
-def run(quick: bool, progress: Progress | None = None, data_dir: str | None = None) -> Findings:
+def run(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play all schedules; differences are to the even schedule under the same seed."""
-    worlds, seeds, rounds = (("tastes",), (0, 1), 8) if quick else (("filmtrust", "ml-100k"), _SEEDS, ROUNDS)
-    tasks = [Task(world, schedule, 0, rounds, data_dir=data_dir) for world in worlds for schedule in SCHEDULES]
+    worlds, seeds, rounds = (("tastes",), (0, 1), 8) if scale.quick else (("filmtrust", "ml-100k"), _SEEDS, ROUNDS)
+    tasks = [Task(world, schedule, 0, rounds, data_dir=scale.data_dir) for world in worlds for schedule in SCHEDULES]
     played = play_all(play_rounds, [replace(task, seed=seed) for task in tasks for seed in seeds], NAME, progress)
     rows: list[Row] = []
     for task in tasks:
@@ -185,7 +186,7 @@ def run(quick: bool, progress: Progress | None = None, data_dir: str | None = No
         *SETTINGS,
     )
     description = Description(NAME, TITLE, f"{SOURCE}, section V", worlds, tuple(seeds), settings)
-    return Findings(description, rows, [] if quick else targets(rows))
+    return Findings(description, rows, [] if scale.quick else targets(rows))
 
 
 def targets(rows: Sequence[Row]) -> list[BenchRow]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hushstream.replay.bench.rows import BenchRow, at_most
+from hushstream.replay.experiments.experiment import Scale
 from hushstream.replay.experiments.findings import Description, Findings
 from hushstream.replay.experiments.rows import Row, pick, privacy_columns
 from hushstream.replay.progress import Progress
@@ -49,18 +50,18 @@ PLAIN = ("constant", "local", "all positive")
 WORLDS = ("filmtrust", "ml-100k")
 
 
-def run(quick: bool, progress: Progress | None = None, data_dir: str | None = None) -> Findings:
+def run(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play every schedule, then the baselines and the sound form."""
-    worlds, seeds, rounds = (("tastes",), (0, 1), 40) if quick else (WORLDS, SEEDS, ROUNDS)
+    worlds, seeds, rounds = (("tastes",), (0, 1), 40) if scale.quick else (WORLDS, SEEDS, ROUNDS)
     tasks = [
-        PaperTask(world, schedule, law, 0, rounds, data_dir)
+        PaperTask(world, schedule, law, 0, rounds, scale.data_dir)
         for world in worlds
-        for law, schedules in _listed(quick).items()
+        for law, schedules in _listed(scale.quick).items()
         for schedule in schedules
     ]
     played = play_all(play_paper, [replace(task, seed=seed) for task in tasks for seed in seeds], NAME, progress)
     rows = [_paper_row(task, played, seeds) for task in tasks]
-    rows += _plain_rows(worlds, seeds, data_dir, progress) + _sound_rows(worlds, seeds, data_dir, progress)
+    rows += _plain_rows(worlds, seeds, scale.data_dir, progress) + _sound_rows(worlds, seeds, scale.data_dir, progress)
     settings = (
         "The paper's form is NOT PRIVATE AS STATED: ids of items and each round's error leave in clear, so no epsilon"
         f" is finite. Were both hidden, a row would cost rho {total_rho():.2f} (epsilon {EPSILON:g} at delta e^-5, as"
@@ -71,7 +72,7 @@ def run(quick: bool, progress: Progress | None = None, data_dir: str | None = No
         *SETTINGS,
     )
     description = Description(NAME, TITLE, f"{SOURCE}, Table II", worlds, tuple(seeds), settings)
-    return Findings(description, rows, [] if quick else targets(rows))
+    return Findings(description, rows, [] if scale.quick else targets(rows))
 
 
 def _listed(quick: bool) -> Mapping[Law, tuple[Schedule, ...]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hushstream.replay.bench.rows import BenchRow, at_least, at_most
+from hushstream.replay.experiments.experiment import Scale
 from hushstream.replay.experiments.findings import Description, Findings
 from hushstream.replay.experiments.rows import Row, pick
 from hushstream.replay.progress import Progress
@@ -37,12 +38,14 @@ MARGIN = {"filmtrust": 0.003, "ml-100k": 0.015}
 WITH_FEATURES = {10.0: 0.188, 3.0: 0.192, 1.0: 0.198}
 
 
-def run(quick: bool, progress: Progress | None = None, data_dir: str | None = None) -> Findings:
+def run(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play both forms at every epsilon, with public features where there are some, and the baselines."""
-    worlds, seeds, epsilons = (("tastes",), (0, 1), (10.0,)) if quick else (("filmtrust", "ml-100k"), SEEDS, EPSILONS)
-    tasks = [task for world in worlds for task in _tasks(world, epsilons, data_dir)]
+    worlds, seeds, epsilons = (
+        (("tastes",), (0, 1), (10.0,)) if scale.quick else (("filmtrust", "ml-100k"), SEEDS, EPSILONS)
+    )
+    tasks = [task for world in worlds for task in _tasks(world, epsilons, scale.data_dir)]
     played = play_all(play, _seeded(tasks, seeds), NAME, progress)
-    bases = [Baseline(world, name, 0, data_dir) for world in worlds for name in NAMES if _serves(world, name)]
+    bases = [Baseline(world, name, 0, scale.data_dir) for world in worlds for name in NAMES if _serves(world, name)]
     found = play_all(baseline, [replace(one, seed=seed) for one in bases for seed in seeds], NAME, progress)
     rows = [
         {
@@ -56,18 +59,18 @@ def run(quick: bool, progress: Progress | None = None, data_dir: str | None = No
     ]
     rows += [_row(task, played, seeds) for task in tasks]
     description = Description(NAME, TITLE, SOURCE, worlds, tuple(seeds), SETTINGS)
-    return Findings(description, rows, [] if quick else targets(rows))
+    return Findings(description, rows, [] if scale.quick else targets(rows))
 
 
-def run_lost(quick: bool, progress: Progress | None = None, data_dir: str | None = None) -> Findings:
+def run_lost(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play one configuration with a growing share of slots lost."""
-    world, seeds, lost = ("tastes", (0, 1), (0.0, 0.5)) if quick else ("ml-100k", SEEDS, LOST)
-    tasks = [Task(world, "three", 10.0, 0, not quick, share, data_dir=data_dir) for share in lost]
+    world, seeds, lost = ("tastes", (0, 1), (0.0, 0.5)) if scale.quick else ("ml-100k", SEEDS, LOST)
+    tasks = [Task(world, "three", 10.0, 0, not scale.quick, share, data_dir=scale.data_dir) for share in lost]
     played = play_all(play, _seeded(tasks, seeds), LOST_NAME, progress)
     rows = [_row(task, played, seeds) for task in tasks]
     settings = ("Each slot is lost with the stated probability, independently in each round.", *SETTINGS)
     description = Description(LOST_NAME, LOST_TITLE, SOURCE, (world,), tuple(seeds), settings)
-    return Findings(description, rows, [] if quick else lost_targets(rows))
+    return Findings(description, rows, [] if scale.quick else lost_targets(rows))
 
 
 def _tasks(world: str, epsilons: Sequence[float], data_dir: str | None) -> list[Task]:

@@ -26,7 +26,7 @@ import numpy as np
 
 from hushstream.replay.logged.frames import Table, name_of
 from hushstream.replay.logged.log import LogError
-from hushstream.replay.logged.mapping import read_keys, require_keys
+from hushstream.replay.logged.mapping import flag, read_keys, require_keys, text
 from hushstream.replay.logged.table import read_chunks
 from hushstream.replay.logged.values import category_numbers, integers, numbers, texts
 from hushstream.replay.studies.bgt.worlds.ratings import Float64, Int64, RatingWorld
@@ -146,18 +146,6 @@ def _world(path: Path, mapping: RatingMapping, users: Any, items: Any, values: F
     return RatingWorld(path.name, user_numbers, item_numbers, unit, none, int(user_numbers.max()) + 1, mapping.public)
 
 
-def _text(source: str, name: str, value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise LogError(f"{source}: {name}: expected a text, got {type(value).__name__}")
-    return value
-
-
-def _flag(source: str, name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise LogError(f"{source}: {name}: expected true or false, got {type(value).__name__}")
-    return value
-
-
 def _number(source: str, name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise LogError(f"{source}: {name}: expected a finite number, got {type(value).__name__}")
@@ -183,13 +171,13 @@ def _items(source: str, name: str, value: object) -> int | tuple[str, ...]:
 
 
 _READERS: Mapping[str, Any] = {
-    "user": _text,
-    "item": _text,
-    "rating": _text,
+    "user": text,
+    "item": text,
+    "rating": text,
     "lowest": _number,
     "highest": _number,
     "items": _items,
     "first_item": _whole,
-    "delimiter": _text,
-    "public": _flag,
+    "delimiter": text,
+    "public": flag,
 }

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from hushstream.replay.bench.rows import BenchRow
+from hushstream.replay.experiments.experiment import Scale
 from hushstream.replay.experiments.findings import Description, Findings
 from hushstream.replay.experiments.rows import Row, privacy_columns
 from hushstream.replay.progress import Progress
@@ -74,22 +74,22 @@ class Plot:
     facts: tuple[str, ...] = (TIES, *SETTINGS)
 
 
-def fig1a(quick: bool, progress: Progress | None = None) -> Findings:
+def fig1a(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play Figure 1(a)."""
-    return play_plot(_over_time(FIG1A, FIG1A_TITLE, "Figure 1(a)", "regret", quick), progress)
+    return play_plot(_over_time(FIG1A, FIG1A_TITLE, "Figure 1(a)", "regret", scale.quick), progress)
 
 
-def fig1b(quick: bool, progress: Progress | None = None) -> Findings:
+def fig1b(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play Figure 1(b)."""
-    plot = _over_time(FIG1B, FIG1B_TITLE, "Figure 1(b)", "error", quick)
+    plot = _over_time(FIG1B, FIG1B_TITLE, "Figure 1(b)", "error", scale.quick)
     said = "Error: mean over users of the L2 distance between the vector that scores for a user and sum_j w_uj theta_j."
     return play_plot(replace(plot, facts=(said, TIES, *SETTINGS)), progress)
 
 
-def fig1c(quick: bool, progress: Progress | None = None) -> Findings:
+def fig1c(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play Figure 1(c)."""
-    users = (5, 10, 20) if quick else (5, 10, 20, 25, 40, 50)
-    events = 1_000 if quick else 10_000
+    users = (5, 10, 20) if scale.quick else (5, 10, 20, 25, 40, 50)
+    events = 1_000 if scale.quick else 10_000
     points = tuple(({"users": count, "T": events}, _simulator(events, users=count)) for count in users)
     worlds = (f"colin/uniform, N = {users[0]} to {users[-1]} users in turn, d = 5, 10 of 1,000 arms, T = {events:,}",)
     plot = Plot(
@@ -98,24 +98,23 @@ def fig1c(quick: bool, progress: Progress | None = None) -> Findings:
         f"{_SOURCE}, Figure 1(c)",
         worlds,
         points,
-        _seeds(quick),
+        _seeds(scale.quick),
         {"regret": lambda one: one.regret[-1:]},
         over_time=False,
     )
     return play_plot(plot, progress)
 
 
-def lastfm(quick: bool, progress: Progress | None = None, data_dir: Path | None = None) -> Findings:
+def lastfm(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play Figure 2 on Last.fm.
 
     Raises:
         DatasetError: the dataset is absent.
     """
-    events = 1_000 if quick else 10_000
-    options: dict[str, Any] = {} if data_dir is None else {"data_dir": str(data_dir)}
+    events = 1_000 if scale.quick else 10_000
 
     def world(seed: int) -> WorldSetting:
-        return WorldSetting("lastfm", tuple(sorted(options.items())), events, seed)
+        return WorldSetting("lastfm", tuple(scale.world_options.items()), events, seed)
 
     plot = Plot(
         LASTFM,
@@ -123,7 +122,7 @@ def lastfm(quick: bool, progress: Progress | None = None, data_dir: Path | None 
         f"{_SOURCE}, Figure 2",
         (f"lastfm/spectral, 100 clusters in turn, d = 25, 25 artists shown, T = {events:,}",),
         (({"users": 100, "T": events}, world),),
-        (10,) if quick else (10, 11, 12),
+        (10,) if scale.quick else (10, 11, 12),
         {"reward": lambda one: one.reward},
         over_time=True,
         facts=(f"GOBLin's ties are friendships between clusters times {LASTFM_TIE_WEIGHT:g}.", *SETTINGS),

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from hushstream.privacy.promises.promise import NOT_PRIVATE, Guarantee
 from hushstream.replay.bench.rows import BenchRow
+from hushstream.replay.experiments.experiment import Scale
 from hushstream.replay.experiments.findings import Description, Findings, targets_table
 from hushstream.replay.experiments.rows import Row, privacy_columns
 from hushstream.replay.progress import Progress
@@ -133,10 +134,10 @@ def plain_task(world: WorldSetting, algorithm: str) -> Task:
     return Task(world, policy, tuning=tuning_of(NONPRIVATE, policy))
 
 
-def run(quick: bool, progress: Progress | None = None) -> Findings:
+def run(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play the grid."""
-    findings = play_blocks(_blocks(quick), (10,) if quick else tuple(range(10, 15)), progress)
-    return findings if quick else replace(findings, targets=targets(findings.rows))
+    findings = play_blocks(_blocks(scale.quick), (10,) if scale.quick else tuple(range(10, 15)), progress)
+    return findings if scale.quick else replace(findings, targets=targets(findings.rows))
 
 
 def play_blocks(blocks: Sequence[Block], seeds: Sequence[int], progress: Progress | None = None) -> TableFindings:

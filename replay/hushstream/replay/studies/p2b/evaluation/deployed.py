@@ -75,7 +75,7 @@ class NextSteps:
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedDeployment:
+class EvaluatedDeployment:
     """A configuration with declared features, read from its file.
 
     Attributes:
@@ -144,7 +144,7 @@ class JudgedDeployment:
         )
 
 
-def judged_deployment(path: Path) -> JudgedDeployment:
+def evaluated_deployment(path: Path) -> EvaluatedDeployment:
     """Read the deployment to evaluate; it may be a draft.
 
     Raises:
@@ -157,7 +157,7 @@ def judged_deployment(path: Path) -> JudgedDeployment:
         raise HushstreamError(f"{path}: expected a deployment of p2b that declares features, got {got}")
     if config.kind != "hosted":
         raise HushstreamError(f"{path}: kind: expected hosted, as learner workers are replayed, got {config.kind}")
-    return JudgedDeployment(path, config, unconfirmed)
+    return EvaluatedDeployment(path, config, unconfirmed)
 
 
 def _require_items(path: Path, config: P2BConfig, log: LoggedDataset) -> None:

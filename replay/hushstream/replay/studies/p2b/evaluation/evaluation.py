@@ -199,7 +199,7 @@ def _gains_json(found: Gains) -> dict[str, Any]:
     share, interval = found.kept or (None, None)
     return {
         "logged": found.logged,
-        "policies": [_gain_json(one) for one in found.judged],
+        "policies": [_gain_json(one) for one in found.evaluated],
         "left_out": {
             name: {"effective_sample_size": effective, "rewarded_rows": rewarded}
             for name, (effective, rewarded) in found.left_out.items()

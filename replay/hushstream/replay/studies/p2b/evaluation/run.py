@@ -35,7 +35,7 @@ from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.runners.playing import Place, Recording, Runner, deployed, play, require_runner
 from hushstream.replay.runners.to_end import run_to_end
 from hushstream.replay.studies.p2b.closed_loop import CONDITIONS
-from hushstream.replay.studies.p2b.evaluation.deployed import REWARD_WAIT_SECONDS, NextSteps, judged_deployment
+from hushstream.replay.studies.p2b.evaluation.deployed import REWARD_WAIT_SECONDS, NextSteps, evaluated_deployment
 from hushstream.replay.studies.p2b.evaluation.evaluation import PolicyRow
 from hushstream.replay.studies.p2b.evaluation.logged_loop import LoggedLoop, LoggedPlan, LoggedPlayed
 from hushstream.replay.studies.p2b.evaluation.shown import ShownEvaluation
@@ -129,14 +129,14 @@ def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) ->
         HushstreamError: the dataset is unknown, the log or the mapping cannot be read, contexts are no histograms, or
             the configuration is invalid.
     """
-    judged = None if options.deployment is None else judged_deployment(options.deployment)
-    log = read_log(options, None if judged is None else judged.schema)
+    deployment = None if options.deployment is None else evaluated_deployment(options.deployment)
+    log = read_log(options, None if deployment is None else deployment.schema)
     survives = thinned(log, options.seed, options.least_propensity)
     contributes, contributors = _split(log, options)
     conditions = _conditions(options, log)
     plan = LoggedPlan(contributes, survives, conditions, options.in_flight, options.speed, options.first)
     with deployed(options.folder) as folder:
-        config = _config(options, log, contributors) if judged is None else judged.replayed(log, contributes)
+        config = _config(options, log, contributors) if deployment is None else deployment.replayed(log, contributes)
         played_log = _on_grid(log, config)
         marked = f"{log.name}, {INTERNAL_MARK}" if log.internal else log.name
         keys = KeySource(seed=options.seed)
@@ -147,7 +147,7 @@ def evaluate_with(options: EvaluateOptions, progress: Progress | None = None) ->
         )
         rules = system.requests if log.schema is not None else None
         recording = run_to_end(lambda: play(system, place, LoggedLoop(played_log, plan, progress, rules).run))
-    next_steps = None if judged is None else judged.next_steps(log)
+    next_steps = None if deployment is None else deployment.next_steps(log)
     return _evaluation(options, log, plan, contributors, system, recording, next_steps)
 
 
@@ -261,7 +261,7 @@ def _evaluation(
     recording: Recording[LoggedPlayed],
     next_steps: NextSteps | None,
 ) -> ShownEvaluation:
-    policies, against_logged = _judged(log, plan, recording.played, options.seed)
+    policies, against_logged = _evaluate(log, plan, recording.played, options.seed)
     return ShownEvaluation(
         log=log.name,
         runner=options.runner,
@@ -284,7 +284,7 @@ def _evaluation(
     )
 
 
-def _judged(
+def _evaluate(
     log: LoggedDataset, plan: LoggedPlan, played: LoggedPlayed, seed: int
 ) -> tuple[tuple[PolicyRow, ...], Gains]:
     """Evaluate every condition of the comparison, and policies that do not learn, all on the same rows."""
@@ -339,19 +339,21 @@ def load_log(name: str, data_dir: str | Path | None = None, **options: Any) -> L
 Float64 = npt.NDArray[np.float64]
 
 
-def references(taught: LoggedDataset, judged: LoggedDataset) -> dict[str, Float64]:
+def references(taught: LoggedDataset, evaluated: LoggedDataset) -> dict[str, Float64]:
     """Probabilities (n, K) of every reference policy on the evaluated rows, by name.
 
     Args:
         taught: the rows from which "popular" and "non-private" learn, in clear.
-        judged: the rows of other users, on which policies are evaluated.
+        evaluated: the rows of other users, on which policies are evaluated.
     """
-    allowed = np.ones((len(judged), judged.arms), dtype=bool) if judged.eligible is None else judged.eligible
+    allowed = (
+        np.ones((len(evaluated), evaluated.arms), dtype=bool) if evaluated.eligible is None else evaluated.eligible
+    )
     popular = np.broadcast_to(_mean_rewards(taught), allowed.shape)
     return {
         "random": allowed / allowed.sum(axis=1, keepdims=True),
-        "popular": one_arm(_best(popular, allowed), judged.arms),
-        "non-private": one_arm(_best(reward_model(taught)(judged.contexts), allowed), judged.arms),
+        "popular": one_arm(_best(popular, allowed), evaluated.arms),
+        "non-private": one_arm(_best(reward_model(taught)(evaluated.contexts), allowed), evaluated.arms),
     }
 
 

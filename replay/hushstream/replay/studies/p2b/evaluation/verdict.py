@@ -22,15 +22,17 @@ def verdict(found: Gains, privacy: StatedGuarantee) -> str:
 
     If the private start was requested but has too few rows, the verdict says so first, because the page is about it.
     """
-    if not found.judged:
+    if not found.evaluated:
         return _no_verdict(found)
-    best, private = found.judged[0], _private(found)
+    best, private = found.evaluated[0], _private(found)
     sentences = _unknown(found) if private is None else _of_private(private, found, privacy)
     if best is not private:
-        many = f"The best of {len(found.judged)} policies is" if len(found.judged) > 1 else "The evaluated policy is"
+        many = (
+            f"The best of {len(found.evaluated)} policies is" if len(found.evaluated) > 1 else "The evaluated policy is"
+        )
         sentences.append(f"{many} {_named(best.policy)}: {best.value:.4f} a decision, {_against(best, found.logged)}.")
-    elif len(found.judged) > 1:
-        sentences.append(f"The private start is the best of {len(found.judged)} policies.")
+    elif len(found.evaluated) > 1:
+        sentences.append(f"The private start is the best of {len(found.evaluated)} policies.")
     return " ".join([*sentences, *_left_out(found)])
 
 
@@ -39,9 +41,9 @@ def relative_gain(found: Gains) -> str:
 
     Empty where there is no verdict, that start has too few rows, or no reward was logged.
     """
-    if not found.judged or found.logged <= 0.0 or WARM_PRIVATE in found.left_out:
+    if not found.evaluated or found.logged <= 0.0 or WARM_PRIVATE in found.left_out:
         return ""
-    return f"{100 * (_private(found) or found.judged[0]).gain / found.logged:+.0f} %"
+    return f"{100 * (_private(found) or found.evaluated[0]).gain / found.logged:+.0f} %"
 
 
 def _no_verdict(found: Gains) -> str:
@@ -65,8 +67,8 @@ def _within(one: Gain) -> str:
 
 
 def _private(found: Gains) -> Gain | None:
-    """The gain of the private start, if it was judged."""
-    return next((one for one in found.judged if one.policy == WARM_PRIVATE), None)
+    """The gain of the private start, if it was evaluated."""
+    return next((one for one in found.evaluated if one.policy == WARM_PRIVATE), None)
 
 
 def _unknown(found: Gains) -> list[str]:
@@ -87,7 +89,7 @@ def _of_private(own: Gain, found: Gains, privacy: StatedGuarantee) -> list[str]:
         return [first, f"{said}."]
     share, interval = found.kept
     within = f"{_share(interval.low)} to {_share(interval.high)}"
-    exact = next(name for name in OF_EXACT if any(one.policy == name for one in found.judged))
+    exact = next(name for name in OF_EXACT if any(one.policy == name for one in found.evaluated))
     kept = f"it keeps {_share(share)} (95 % interval {within}) of the reward of {_named(exact)}"
     return [first, f"{said}; {kept}."]
 

@@ -8,6 +8,7 @@ from fractions import Fraction
 from hushstream.privacy.mechanisms.guarantee import tuples_guarantee
 from hushstream.privacy.mechanisms.tuples import curve_epsilon, exact_delta, smallest_threshold
 from hushstream.replay.bench.rows import BenchRow
+from hushstream.replay.experiments.experiment import Scale
 from hushstream.replay.experiments.findings import Description, Findings
 from hushstream.replay.experiments.rows import Row
 from hushstream.replay.progress import Progress
@@ -21,9 +22,9 @@ _DELTAS_AT_HALF = {10: 7.6e-3, 20: 6.0e-4, 50: 9.2e-7, 100: 5.3e-11}
 _SMALLEST = {0.1: 36, 0.25: 41, 0.5: 50, 0.75: 73, 0.9: 148}
 
 
-def run(quick: bool, progress: Progress | None = None) -> Findings:
+def run(scale: Scale, progress: Progress | None = None) -> Findings:
     """Compute the curve at every hundredth (quick: every twentieth) of p."""
-    steps = 20 if quick else 100
+    steps = 20 if scale.quick else 100
     rows: list[Row] = []
     for step in range(1, steps):
         rows.append(_row(Fraction(step, steps)))

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -106,7 +105,7 @@ class Task:
     seed: int
     lines: tuple[Line, ...] = field(default=())
     evaluated: int = 2_500
-    data_dir: Path | None = None
+    data_dir: str | None = None
 
 
 def world_of(task: Task) -> FeatureWorld:
@@ -115,7 +114,7 @@ def world_of(task: Task) -> FeatureWorld:
 
 
 @lru_cache(maxsize=2)
-def _world(kind: Kind, seed: int, arms: int, data_dir: Path | None) -> FeatureWorld:
+def _world(kind: Kind, seed: int, arms: int, data_dir: str | None) -> FeatureWorld:
     if kind == "documents":
         return TaggedDocuments(seed, arms, data_dir)
     if kind == "embedding":

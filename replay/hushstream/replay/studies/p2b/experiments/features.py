@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.replay.bench.rows import BenchRow, at_least, at_most
+from hushstream.replay.experiments.experiment import Scale
 from hushstream.replay.experiments.findings import Description, Findings, Provenance
 from hushstream.replay.experiments.rows import Row, over_seeds, privacy_columns
 from hushstream.replay.progress import Progress
@@ -45,16 +45,18 @@ Played = Mapping[Task, Mapping[Line, tuple[float, ...]]]
 Float64 = NDArray[np.float64]
 
 
-def run(quick: bool, progress: Progress | None = None, data_dir: Path | None = None) -> Findings:
+def run(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play every world under every seed; quick: two small worlds without targets."""
-    seeds, tasks = (SEEDS[:2], _quick()) if quick else (SEEDS, _whole(data_dir))
+    seeds, tasks = (SEEDS[:2], _quick()) if scale.quick else (SEEDS, _whole(scale.data_dir))
     played: Played = play_all(play, [replace(one, seed=seed) for one in tasks for seed in seeds], NAME, progress)
-    sizes = (2_000, 500) if quick else (CONTRIBUTORS, WINDOW)
+    sizes = (2_000, 500) if scale.quick else (CONTRIBUTORS, WINDOW)
     entries = _entries(seeds, sizes, progress)
     rows = [_row(task, line, played, seeds) for task in tasks for line in task.lines] + _new_item_rows(entries, sizes)
     worlds = tuple(dict.fromkeys(f"{world_of(task).name}, {task.arms} items" for task in tasks))
     description = Description(NAME, TITLE, "hushstream's linear sums", worlds, seeds, SETTINGS, _provenance(tasks))
-    return Findings(description, rows, [] if quick else [*_targets(tasks, played, seeds), _new_item_target(entries)])
+    return Findings(
+        description, rows, [] if scale.quick else [*_targets(tasks, played, seeds), _new_item_target(entries)]
+    )
 
 
 def _entries(seeds: Sequence[int], sizes: tuple[int, int], progress: Progress | None) -> Sequence[Entry]:
@@ -109,7 +111,7 @@ def _quick() -> tuple[Task, ...]:
     return (Task("mixed", 4, 0, lines, 200), Task("embedding", 4, 0, lines[:3], 200))
 
 
-def _whole(data_dir: Path | None) -> tuple[Task, ...]:
+def _whole(data_dir: str | None) -> tuple[Task, ...]:
     mixed = (
         Line("linear", 2_000, 0.5, draws=5),
         Line("linear", 2_000, 1.0),

@@ -17,6 +17,7 @@ import numpy as np
 
 from hushstream.privacy.mechanisms.noise import laplace_scale, laplace_variance
 from hushstream.replay.bench.rows import at_least
+from hushstream.replay.experiments.experiment import Scale
 from hushstream.replay.experiments.findings import Description, Findings, Provenance
 from hushstream.replay.experiments.rows import Row, privacy_columns
 from hushstream.replay.progress import Progress
@@ -92,7 +93,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class ForecastCheck:
     """The result of a case: means over its worlds.
 
     Attributes:
@@ -145,7 +146,9 @@ SAMPLE = Case(Task("mixed", 8, 0, evaluated=1_500), Line("linear", 10_000, 2.0),
 """A small case, for a test."""
 
 
-def judged(cases: Sequence[Case], progress: Progress | None = None, processes: int | None = None) -> list[Judged]:
+def check_forecasts(
+    cases: Sequence[Case], progress: Progress | None = None, processes: int | None = None
+) -> list[ForecastCheck]:
     """Play every world of every case once, and compute its forecasts; ``processes`` as in `play_all`."""
     together: dict[Task, dict[Line, None]] = {}
     for case in cases:
@@ -153,10 +156,10 @@ def judged(cases: Sequence[Case], progress: Progress | None = None, processes: i
             together.setdefault(replace(task, lines=()), {}).update(dict.fromkeys(task.lines))
     tasks = {bare: replace(bare, lines=tuple(lines)) for bare, lines in together.items()}
     found = play_all(play, tasks.values(), NAME, progress, processes)
-    return [_judge(case, [found[tasks[replace(task, lines=())]] for task in case.played()]) for case in cases]
+    return [_check(case, [found[tasks[replace(task, lines=())]] for task in case.played()]) for case in cases]
 
 
-def _judge(case: Case, played: Sequence[dict[Line, tuple[float, ...]]]) -> Judged:
+def _check(case: Case, played: Sequence[dict[Line, tuple[float, ...]]]) -> ForecastCheck:
     gains = [float(np.mean(one[case.line])) - one[Line("cold")][0] for one in played]
     true, assumed, released = [], [], []
     for task, one in zip(case.played(), played, strict=True):
@@ -168,7 +171,7 @@ def _judge(case: Case, played: Sequence[dict[Line, tuple[float, ...]]]) -> Judge
         found = Spreads(arms, dict(zip(spreads.blocks, blocks, strict=True)), ASSUMED_REST, rate)
         released.append([forecast_of(task, case.line, found.times(factor)).gain for factor in (least, 1.0, most)])
     ranges = (*np.mean(assumed, axis=0).tolist(), *np.mean(released, axis=0).tolist())
-    return Judged(case, float(np.mean(gains)), float(np.mean(true)), *ranges)
+    return ForecastCheck(case, float(np.mean(gains)), float(np.mean(true)), *ranges)
 
 
 def forecast_of(task: Task, line: Line, spreads: Spreads) -> Forecast:
@@ -285,10 +288,10 @@ def _spreads_of(point: Point, seed: int) -> Spreads:
     )
 
 
-def run(quick: bool, progress: Progress | None = None) -> Findings:
+def run(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play all twelve cases; quick: only the small one, without targets."""
-    cases = (SAMPLE,) if quick else CASES
-    found = judged(cases, progress)
+    cases = (SAMPLE,) if scale.quick else CASES
+    found = check_forecasts(cases, progress)
     worlds = tuple(dict.fromkeys(f"{world_of(one.task).name}, {one.task.arms} items" for one in cases))
     description = Description(
         NAME, TITLE, "hushstream's linear sums", worlds, cases[0].seeds, SETTINGS, _provenance(cases)
@@ -299,7 +302,7 @@ def run(quick: bool, progress: Progress | None = None) -> Findings:
         at_least("of 12: gains in the range of released spreads", [sum(one.in_released for one in found)], "cases", 11),
     ]
     rows = [_row(one) for one in found]
-    if quick:
+    if scale.quick:
         return Findings(description, rows, [])
     coded = [codes_row(case, CODES_SEEDS) for case in CODES]
     within = sum(row["within"] for row in coded)
@@ -307,7 +310,7 @@ def run(quick: bool, progress: Progress | None = None) -> Findings:
     return Findings(description, [*rows, *coded], targets)
 
 
-def _row(one: Judged) -> Row:
+def _row(one: ForecastCheck) -> Row:
     task, line = one.case.task, one.case.line
     stated = guarantee_of(task, line)
     return {

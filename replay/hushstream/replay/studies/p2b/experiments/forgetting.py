@@ -29,6 +29,7 @@ from hushstream.privacy.mechanisms.noise import (
 )
 from hushstream.privacy.promises.promise import Guarantee
 from hushstream.replay.bench.rows import BenchRow, at_least, at_most
+from hushstream.replay.experiments.experiment import Scale
 from hushstream.replay.experiments.findings import Description, Findings, Provenance
 from hushstream.replay.experiments.rows import Row, over_seeds, privacy_columns
 from hushstream.replay.progress import Progress
@@ -179,17 +180,17 @@ def _address(window: int | None) -> NoiseAddress:
     return NoiseAddress("release-noise", "experiment", bytes(32), "p2b", NAME, {}, b"experiment", 0, window)
 
 
-def run(quick: bool, progress: Progress | None = None) -> Findings:
+def run(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play all deployments in both worlds under every seed; quick: small worlds without targets."""
     small = Trial(False, None, window=500, generation=1_000, generations=2)
-    seeds, trial = (SEEDS[:2], small) if quick else (SEEDS, Trial(False, None))
+    seeds, trial = (SEEDS[:2], small) if scale.quick else (SEEDS, Trial(False, None))
     lines = [replace(trial, rotating=rotating, half_life=one) for rotating in (True, False) for one in HALF_LIVES]
     played: Played = play_all(play, [replace(line, seed=seed) for line in lines for seed in seeds], NAME, progress)
     # Generation 0 stands for all generations together.
     rows = [_row(line, generation, played, seeds) for line in lines for generation in (0, *_numbers(trial))]
     worlds = tuple(dict.fromkeys(f"{world_of(line).name}, {line.arms} items" for line in lines))
     description = Description(NAME, TITLE, "hushstream's linear sums", worlds, seeds, SETTINGS, _provenance(lines))
-    return Findings(description, rows, [] if quick else _targets(played, seeds))
+    return Findings(description, rows, [] if scale.quick else _targets(played, seeds))
 
 
 def _numbers(trial: Trial) -> range:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hushstream.replay.bench.rows import BenchRow
+from hushstream.replay.experiments.experiment import Scale
 from hushstream.replay.experiments.findings import Description, Findings
 from hushstream.replay.progress import Progress
 from hushstream.replay.studies.p2b.experiments.paper import (
@@ -34,11 +35,11 @@ MODES = {
 }
 
 
-def run(quick: bool, progress: Progress | None = None) -> Findings:
+def run(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play the grid of mode x k x U in each world, then the points with a target under more seeds."""
-    grid_seeds = range(2) if quick else range(5)
-    target_seeds = range(4) if quick else range(16)
-    grid, aimed = _grid(quick), _aimed(quick)
+    grid_seeds = range(2) if scale.quick else range(5)
+    target_seeds = range(4) if scale.quick else range(16)
+    grid, aimed = _grid(scale.quick), _aimed(scale.quick)
     total = sum(p.interactions() for p in grid) * len(grid_seeds)
     total_aimed = sum(p.interactions() for p in aimed) * len(target_seeds)
 

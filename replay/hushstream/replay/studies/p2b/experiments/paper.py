@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +13,7 @@ from hushstream.replay.bench.rows import BenchRow
 from hushstream.replay.datasets.dataset import AbsentDatasetError
 from hushstream.replay.datasets.registry import find_dataset
 from hushstream.replay.datasets.store import locate, remedy
+from hushstream.replay.experiments.experiment import Scale
 from hushstream.replay.experiments.findings import Description, Findings
 from hushstream.replay.experiments.rows import over_seeds
 from hushstream.replay.progress import Progress
@@ -109,12 +109,12 @@ def play_all(points: Sequence[Point], seeds: Sequence[int], progress: Progress |
     return played
 
 
-def fig4(quick: bool, progress: Progress | None = None) -> Findings:
+def fig4(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play reward against users: d=10, T=10, K=10, 20, 50 in the text's world; and K=10 in the code's."""
-    seeds = range(2) if quick else range(5)
-    users = (500, 1_500) if quick else (1_000, 10_000, 100_000)
-    panels = ((TEXT, 10),) if quick else ((TEXT, 10), (TEXT, 20), (TEXT, 50), (CODE, 10))
-    codes = 64 if quick else 1024
+    seeds = range(2) if scale.quick else range(5)
+    users = (500, 1_500) if scale.quick else (1_000, 10_000, 100_000)
+    panels = ((TEXT, 10),) if scale.quick else ((TEXT, 10), (TEXT, 20), (TEXT, 50), (CODE, 10))
+    codes = 64 if scale.quick else 1024
     points = [
         Point(FIG4, {"arms": arms}, world, size, 10, 10, arms, lines(codes)) for world, arms in panels for size in users
     ]
@@ -125,21 +125,21 @@ def fig4(quick: bool, progress: Progress | None = None) -> Findings:
         "Figure 4 (top, middle, bottom)",
         played,
         seeds,
-        _judged(_fig4_targets(played, users[-1], codes), quick),
+        _drop_targets(_fig4_targets(played, users[-1], codes), scale.quick),
     )
 
 
-def fig5(quick: bool, progress: Progress | None = None) -> Findings:
+def fig5(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play reward against dimension: K=20, T=20, U=20,000, d=6 to 20."""
-    seeds = range(2) if quick else range(5)
-    dimensions = (6, 10) if quick else (6, 8, 10, 12, 16, 20)
-    users, codes = (1_000, 64) if quick else (20_000, 1024)
+    seeds = range(2) if scale.quick else range(5)
+    dimensions = (6, 10) if scale.quick else (6, 8, 10, 12, 16, 20)
+    users, codes = (1_000, 64) if scale.quick else (20_000, 1024)
     points = [Point(FIG5, {"dimension": d}, TEXT, users, 20, d, 20, lines(codes)) for d in dimensions]
     played = play_all(points, seeds, progress)
-    return _findings(FIG5, FIG5_TITLE, "Figure 5", played, seeds, _judged(_fig5_targets(played), quick))
+    return _findings(FIG5, FIG5_TITLE, "Figure 5", played, seeds, _drop_targets(_fig5_targets(played), scale.quick))
 
 
-def fig6(quick: bool, progress: Progress | None = None, data_dir: Path | None = None) -> Findings:
+def fig6(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play accuracy, d=20, T=10 to 100, k=2^5: TMC2007 with K=20 and 275 agents, MediaMill with K=40 and 425.
 
     A panel without its dataset is left out, and the findings say which files it needs.
@@ -147,12 +147,12 @@ def fig6(quick: bool, progress: Progress | None = None, data_dir: Path | None = 
     Raises:
         AbsentDatasetError: neither dataset is there.
     """
-    seeds = range(2) if quick else range(20)
-    shown, needs = _panels_here(data_dir)
+    seeds = range(2) if scale.quick else range(20)
+    shown, needs = _panels_here(scale.data_dir)
     points: list[Point] = []
     for panel in shown:
-        agents, lives = panel.quick if quick else (panel.agents, (10, 25, 50, 100))
-        world = panel.world(_options(data_dir))
+        agents, lives = panel.quick if scale.quick else (panel.agents, (10, 25, 50, 100))
+        world = panel.world(scale.world_options)
         once, often = lines(32), (Line("slot sums, auto k", "auto", SLOT_SUMS_LN_2),)
         for life in lives:
             columns = {"rounds": life, "plan": ONE_SLOT}
@@ -165,25 +165,25 @@ def fig6(quick: bool, progress: Progress | None = None, data_dir: Path | None = 
     for panel in shown:
         single = [one for one in played if (one.point.world.key, one.point.slot_every) == (panel.dataset, None)]
         targets += _fig6_targets(panel, single)
-    return _findings(FIG6, FIG6_TITLE, "Figure 6", played, seeds, _judged(targets, quick), needs)
+    return _findings(FIG6, FIG6_TITLE, "Figure 6", played, seeds, _drop_targets(targets, scale.quick), needs)
 
 
-def fig7(quick: bool, progress: Progress | None = None, data_dir: Path | None = None) -> Findings:
+def fig7(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play click-through on Criteo's log: d=10, K=40, 3,000 agents, T=20 to 300, k=2^5 and 2^7.
 
     Raises:
         AbsentDatasetError: the log is not there.
     """
-    seeds = range(2) if quick else range(5)
-    agents, lives = (300, (10, 20)) if quick else (3_000, (20, 100, 200, 300))
-    world = WorldSpec("criteo", "Criteo, 10 numbers, the 40 most frequent hashed values", "criteo", _options(data_dir))
+    seeds = range(2) if scale.quick else range(5)
+    agents, lives = (300, (10, 20)) if scale.quick else (3_000, (20, 100, 200, 300))
+    world = WorldSpec("criteo", "Criteo, 10 numbers, the 40 most frequent hashed values", "criteo", scale.world_options)
     compared = (*lines(32)[:1], *lines(128))
     points = [Point(FIG7, {"rounds": life}, world, agents, life, 10, 40, compared) for life in lives]
     played = play_all(points, seeds, progress)
-    return _findings(FIG7, FIG7_TITLE, "Figure 7", played, seeds, _judged(_fig7_targets(played[-1]), quick))
+    return _findings(FIG7, FIG7_TITLE, "Figure 7", played, seeds, _drop_targets(_fig7_targets(played[-1]), scale.quick))
 
 
-def _panels_here(data_dir: Path | None) -> tuple[list[Panel], tuple[str, ...]]:
+def _panels_here(data_dir: str | None) -> tuple[list[Panel], tuple[str, ...]]:
     """The panels whose files are present, and a sentence for each other panel."""
     shown: list[Panel] = []
     needs: list[str] = []
@@ -199,10 +199,6 @@ def _panels_here(data_dir: Path | None) -> tuple[list[Panel], tuple[str, ...]]:
     return shown, tuple(needs)
 
 
-def _options(data_dir: Path | None) -> dict[str, str]:
-    return {} if data_dir is None else {"data_dir": str(data_dir)}
-
-
 def ratio_target(name: str, played: Played, line: int, condition: str, bound: float) -> BenchRow:
     """A line's reward divided by that of cold or non-private users, which should reach a bound."""
     value, low, high = played.ratio(line, condition)
@@ -211,7 +207,7 @@ def ratio_target(name: str, played: Played, line: int, condition: str, bound: fl
     return BenchRow(title, value, "ratio", f"at least {bound:g}", value >= bound)
 
 
-def _judged(targets: list[BenchRow], unfit: bool) -> list[BenchRow]:
+def _drop_targets(targets: list[BenchRow], unfit: bool) -> list[BenchRow]:
     """Remove the targets from figures of a run that they are not stated for, such as a quick run."""
     return [BenchRow(row.name, row.value, row.unit) for row in targets] if unfit else targets
 
@@ -223,7 +219,7 @@ def _fig4_targets(played: Sequence[Played], users: int, codes: int) -> list[Benc
         if one.point.users == users:
             name = f"paper mode, k={codes}, U={users:,}, K={one.point.arms}, {one.point.world.key}"
             pair = [ratio_target(name, one, 0, WARM_NONPRIVATE, 0.9), ratio_target(name, one, 0, COLD, 2.0)]
-            found += _judged(pair, unfit=one.point.arms != 10)
+            found += _drop_targets(pair, unfit=one.point.arms != 10)
     return found
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hushstream.replay.bench.rows import BenchRow, at_least, at_most
+from hushstream.replay.experiments.experiment import Scale
 from hushstream.replay.experiments.findings import Description, Findings
 from hushstream.replay.experiments.rows import Row, pick
 from hushstream.replay.progress import Progress
@@ -54,12 +55,11 @@ def part(name: str, contexts: int, epsilons: Sequence[float], world: str = "vend
     return Part(name, (*exact, *shared, *homes, *alone))
 
 
-def run(quick: bool, progress: Progress | None = None, data_dir: str | None = None) -> Findings:
+def run(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play the grid of sharing."""
-    if quick:
+    if scale.quick:
         small = (part("4 x 100", 4_000, (0.1, 1.0), arms=100),)
         return _findings(NAME, TITLE, small, (0, 1), progress)
-    films = {} if data_dir is None else {"data_dir": data_dir}
     parts: tuple[Part, ...] = (
         part("4 x 1,000", 200_000, EPSILONS),
         part("4 x 1,000", 20_000, EPSILONS),
@@ -67,39 +67,41 @@ def run(quick: bool, progress: Progress | None = None, data_dir: str | None = No
         part("4 x 100", 20_000, EPSILONS, arms=100),
         part("overlapping", 200_000, (0.1, 1.0), overlap=1.0),
         part("drifting", 200_000, (0.1, 1.0), drift=1.0),
-        part("ml-vendors", 200_000, (0.1, 1.0), "ml-vendors", **films),
-        part("ml-vendors", 20_000, (0.1, 1.0), "ml-vendors", **films),
+        part("ml-vendors", 200_000, (0.1, 1.0), "ml-vendors", **scale.world_options),
+        part("ml-vendors", 20_000, (0.1, 1.0), "ml-vendors", **scale.world_options),
     )
     findings = _findings(NAME, TITLE, parts, SEEDS, progress)
     return Findings(findings.description, findings.rows, sharing_targets(findings.rows))
 
 
-def run_forms(quick: bool, progress: Progress | None = None) -> Findings:
+def run_forms(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play every mechanism at equal epsilon."""
-    contexts, epsilons = (4_000, (1.0,)) if quick else (200_000, (0.01, 0.1, 1.0, 4.0))
-    options = (("arms", 100),) if quick else ()
+    contexts, epsilons = (4_000, (1.0,)) if scale.quick else (200_000, (0.01, 0.1, 1.0, 4.0))
+    options = (("arms", 100),) if scale.quick else ()
     forms: tuple[Form, ...] = ("blocks", "negative-digit", "binary", "exponential", "alone-blocks")
     tasks = [Task("exact", 0.0, contexts, 0, options=options)]
     tasks += [Task(form, epsilon, contexts, 0, options=options) for epsilon in epsilons for form in forms]
-    name = "4 x 100" if quick else "4 x 1,000"
-    findings = _findings(FORMS_NAME, FORMS_TITLE, (Part(name, tuple(tasks)),), (0, 1) if quick else SEEDS, progress)
-    return findings if quick else Findings(findings.description, findings.rows, forms_targets(findings.rows))
+    name = "4 x 100" if scale.quick else "4 x 1,000"
+    findings = _findings(
+        FORMS_NAME, FORMS_TITLE, (Part(name, tuple(tasks)),), (0, 1) if scale.quick else SEEDS, progress
+    )
+    return findings if scale.quick else Findings(findings.description, findings.rows, forms_targets(findings.rows))
 
 
-def run_gp(quick: bool, progress: Progress | None = None) -> Findings:
+def run_gp(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play GP-DAP's epsilons on blocks, and two uniform epsilons below and above."""
-    contexts, options = (4_000, (("arms", 100),)) if quick else (200_000, ())
+    contexts, options = (4_000, (("arms", 100),)) if scale.quick else (200_000, ())
     growth = (("level_growth", GP_GROWTH),)
     tasks = (
         Task("blocks", GP_LOW, contexts, 0, options=options),
         Task("blocks", GP_LOW, contexts, 0, options=options, release=growth),
         Task("blocks", GP_HIGH, contexts, 0, options=options),
     )
-    name = "4 x 100" if quick else "4 x 1,000"
+    name = "4 x 100" if scale.quick else "4 x 1,000"
     # These differ by a few points, which is also the spread between runs at so small an epsilon.
-    seeds = (0, 1) if quick else tuple(range(12))
+    seeds = (0, 1) if scale.quick else tuple(range(12))
     findings = _findings(GP_NAME, GP_TITLE, (Part(name, tasks),), seeds, progress)
-    return findings if quick else Findings(findings.description, findings.rows, gp_targets(findings.rows))
+    return findings if scale.quick else Findings(findings.description, findings.rows, gp_targets(findings.rows))
 
 
 def _findings(

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from hushstream.replay.bench.rows import BenchRow, at_least, at_most
+from hushstream.replay.experiments.experiment import Scale
 from hushstream.replay.experiments.findings import Description, Findings
 from hushstream.replay.experiments.rows import Row, over_seeds, privacy_columns
 from hushstream.replay.progress import Progress
@@ -37,10 +38,10 @@ PLAIN: tuple[PaperForm, ...] = ("random", "DUP", "CAP", "neighbour-only", "DAP")
 PRIVATE: tuple[PaperForm, ...] = ("P-DAP", "GP-DAP")
 
 
-def run(quick: bool, progress: Progress | None = None) -> Findings:
+def run(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play the paper's algorithms, then the sound form."""
-    seeds, training, tests = ((0,), 3_000, (500, 1_000)) if quick else (SEEDS, 200_000, TESTS)
-    arms = 50 if quick else 1000
+    seeds, training, tests = ((0,), 3_000, (500, 1_000)) if scale.quick else (SEEDS, 200_000, TESTS)
+    arms = 50 if scale.quick else 1000
     listed = [(form, None) for form in PLAIN] + [(form, epsilon) for form in PRIVATE for epsilon in EPSILONS]
     tasks = {
         (form, epsilon): [PaperTask(form, epsilon or 1.0, training, tests, seed, arms) for seed in seeds]
@@ -63,7 +64,7 @@ def run(quick: bool, progress: Progress | None = None) -> Findings:
     )
     world = f"vendors/specialised, 4 x {arms:,}, {training:,} contexts, then N more"
     description = Description(NAME, TITLE, f"{SOURCE}, Tables II to IV", (world,), tuple(seeds), settings)
-    return Findings(description, rows, [] if quick else targets(rows))
+    return Findings(description, rows, [] if scale.quick else targets(rows))
 
 
 def _row(form: PaperForm, epsilon: float | None, total: int, values: Sequence[float]) -> Row:

@@ -20,7 +20,6 @@ never the value.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +31,16 @@ from hushstream.features.schema import FeatureSchema
 from hushstream.replay.logged.declared import visits_of
 from hushstream.replay.logged.frames import Table, name_of
 from hushstream.replay.logged.log import LogError
-from hushstream.replay.logged.mapping import DATA, DATA_MEANING, INTERNAL, read_keys, require_keys, with_features
+from hushstream.replay.logged.mapping import (
+    DATA,
+    DATA_MEANING,
+    INTERNAL,
+    pair,
+    read_keys,
+    require_keys,
+    text,
+    with_features,
+)
 from hushstream.replay.logged.table import RawChunk, read_chunks
 from hushstream.replay.logged.values import Place, category_numbers, integers, numbers, texts
 from hushstream.replay.studies.pdap.worlds.logged_vendors import ClickFit, LoggedVisits, OwnVendors
@@ -111,19 +119,13 @@ def parse_vendor_mapping(content: Mapping[Any, Any], source: str) -> VendorMappi
     declared = "features" in content
     require_keys(content, source, VendorMapping, (*(() if declared else ("context",)), *_REQUIRED))
     values = with_features(content, source)
-    mapping = VendorMapping(**{key: _READERS.get(key, _text)(source, key, value) for key, value in values.items()})
+    mapping = VendorMapping(**{key: _READERS.get(key, text)(source, key, value) for key, value in values.items()})
     named = [*mapping.bounds, *mapping.categories]
     if sorted(named) != sorted(mapping.context):
         raise LogError(f"{source}: expected bounds or categories for each column of the context, and for no other")
     if mapping.sizes.sum() > LARGEST_ARMS:
         raise LogError(f"{source}: items: expected at most {LARGEST_ARMS} in all, got {mapping.sizes.sum()}")
     return mapping
-
-
-def _text(source: str, key: str, value: object) -> str:
-    if not isinstance(value, str) or not value:
-        raise LogError(f"{source}: {key}: expected a text, got {type(value).__name__}")
-    return value
 
 
 def _data(source: str, key: str, value: object) -> str:
@@ -161,15 +163,7 @@ def _table(source: str, key: str, value: object) -> dict[str, Any]:
 
 
 def _bounds(source: str, key: str, value: object) -> dict[str, tuple[float, float]]:
-    return {name: _pair(source, f"{key}.{name}", pair) for name, pair in _table(source, key, value).items()}
-
-
-def _pair(source: str, key: str, value: object) -> tuple[float, float]:
-    found = value if isinstance(value, list) else []
-    ok = len(found) == 2 and all(isinstance(one, int | float) and not isinstance(one, bool) for one in found)
-    if not ok or not all(map(math.isfinite, found)) or found[0] >= found[1]:
-        raise LogError(f"{source}: {key}: expected [low, high], two finite numbers with low below high")
-    return float(found[0]), float(found[1])
+    return {name: pair(source, f"{key}.{name}", ends) for name, ends in _table(source, key, value).items()}
 
 
 def _categories(source: str, key: str, value: object) -> dict[str, tuple[str, ...]]:

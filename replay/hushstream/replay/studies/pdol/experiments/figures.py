@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from hushstream.replay.bench.rows import BenchRow, at_most
+from hushstream.replay.experiments.experiment import Scale
 from hushstream.replay.experiments.findings import Description, Findings
 from hushstream.replay.experiments.rows import Row, privacy_columns
 from hushstream.replay.progress import Progress
@@ -45,48 +45,48 @@ class Run:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def epsilon(quick: bool, progress: Progress | None, data: Path | None) -> Findings:
+def epsilon(scale: Scale, progress: Progress | None = None) -> Findings:
     """Figure 2."""
-    rows = _play(EPSILON, [Run(claim) for claim in (*CLAIMS, None)], quick, progress, data)
+    rows = _play(EPSILON, [Run(claim) for claim in (*CLAIMS, None)], scale, progress)
     losses = [mean_of(rows, "hinge", epsilon_asked=claim) for claim in CLAIMS]
     found = [rising("fall of the hinge loss from one epsilon to the next", [-loss for loss in losses], "hinge loss")]
-    return _findings(EPSILON, rows, quick, found)
+    return _findings(EPSILON, rows, scale, found)
 
 
-def topology(quick: bool, progress: Progress | None, data: Path | None) -> Findings:
+def topology(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play Figure 3, at an epsilon that allows some learning."""
-    rows = _play(TOPOLOGY, [Run(1000.0, options={"graph": graph}) for graph in GRAPHS], quick, progress, data)
+    rows = _play(TOPOLOGY, [Run(1000.0, options={"graph": graph}) for graph in GRAPHS], scale, progress)
     found = [row["accuracy"] for row in rows]
     spread = at_most("accuracy, best graph minus worst", [max(found) - min(found)], "accuracy", 0.015)
-    return _findings(TOPOLOGY, rows, quick, [spread])
+    return _findings(TOPOLOGY, rows, scale, [spread])
 
 
-def sparsity(quick: bool, progress: Progress | None, data: Path | None) -> Findings:
+def sparsity(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play Figure 4, with noise and without."""
     runs = [Run(claim, options={"lasso": lasso}) for claim in (100.0, None) for lasso in LASSOS]
-    rows = _play(SPARSITY, runs, quick, progress, data)
+    rows = _play(SPARSITY, runs, scale, progress)
     noised = [row["accuracy_last"] for row in rows if row["epsilon_asked"] == 100.0]
     inside = max(noised[1:-1]) - max(noised[0], noised[-1])
     best = BenchRow("best inner sparsity minus better end, epsilon 100", inside, "accuracy", "above 0", inside > 0)
-    return _findings(SPARSITY, rows, quick, [best])
+    return _findings(SPARSITY, rows, scale, [best])
 
 
-def nodes(quick: bool, progress: Progress | None, data: Path | None) -> Findings:
+def nodes(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play Figure 5: the same records are dealt to more nodes."""
     runs = [Run(claim, count) for claim in (1000.0, None) for count in NODE_COUNTS]
     # A torus needs two factors and a random graph five nodes; a ring exists for every number of nodes.
     runs = [Run(one.epsilon, one.nodes, {"graph": "ring"}) for one in runs]
-    return _findings(COUNT, _play(COUNT, runs, quick, progress, data), quick, [])
+    return _findings(COUNT, _play(COUNT, runs, scale, progress), scale, [])
 
 
-def _play(name: str, runs: Sequence[Run], quick: bool, progress: Progress | None, data: Path | None) -> list[Row]:
-    seeds = range(1) if quick else range(3)
+def _play(name: str, runs: Sequence[Run], scale: Scale, progress: Progress | None) -> list[Row]:
+    seeds = range(1) if scale.quick else range(3)
     step = step_counter(progress, len(runs) * len(seeds))
     rows = []
     for run in runs:
         played, config = [], None
         for seed in seeds:
-            stream = _stream(quick, seed, run.nodes, data)
+            stream = _stream(scale, seed, run.nodes)
             step(f"{name}, epsilon {run.epsilon}, {run.nodes} nodes {run.options or ''}")
             claim = CLAIMS[-1] if run.epsilon is None else run.epsilon
             config = gossip_config(stream, claim, **run.options)
@@ -112,22 +112,22 @@ def _play(name: str, runs: Sequence[Run], quick: bool, progress: Progress | None
     return rows
 
 
-def _stream(quick: bool, seed: int, count: int, data: Path | None) -> RecordStream:
-    if quick:
+def _stream(scale: Scale, seed: int, count: int) -> RecordStream:
+    if scale.quick:
         return sparse_synthetic(records=640, dimension=200, features=20, nodes=count, seed=seed)
-    return tmc_binary(nodes=count, seed=seed, data_dir=None if data is None else str(data))
+    return tmc_binary(nodes=count, seed=seed, data_dir=scale.data_dir)
 
 
-def _findings(name: str, rows: list[Row], quick: bool, targets: list[BenchRow]) -> Findings:
+def _findings(name: str, rows: list[Row], scale: Scale, targets: list[BenchRow]) -> Findings:
     description = Description(
         name,
         TITLES[name],
         PAPER,
         tuple(dict.fromkeys(row["world"] for row in rows)),
-        tuple(range(1) if quick else range(3)),
+        tuple(range(1) if scale.quick else range(3)),
         (
             "Gradients at a node's own parameters, as printed. epsilon_asked is the paper's claim for a "
             "record; epsilon is the true value.",
         ),
     )
-    return Findings(description, rows, [] if quick else targets)
+    return Findings(description, rows, [] if scale.quick else targets)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 
 from hushstream.counting import Concentrated, NegativeDigitTree, Plan
 from hushstream.counting.calibration import NodeNoise
 from hushstream.replay.bench.rows import BenchRow, at_least, at_most
+from hushstream.replay.experiments.experiment import Scale
 from hushstream.replay.experiments.findings import Description, Findings
 from hushstream.replay.experiments.rows import Row, privacy_columns
 from hushstream.replay.progress import Progress
@@ -45,18 +45,16 @@ EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 STEPS = (1.0, 4.0, 12.0)
 """Learning rates that are tried with the forms that add noise at each step; the best one counts."""
 
-World = Callable[[int, Path | None, Sizes, int], RecordStream]
+World = Callable[[int, str | None, Sizes, int], RecordStream]
 
 
 def _tmc(label: str) -> World:
-    return lambda seed, data, sizes, nodes: tmc_binary(
-        label=label, nodes=nodes, sizes=sizes, seed=seed, data_dir=None if data is None else str(data)
-    )
+    return lambda seed, data, sizes, nodes: tmc_binary(label=label, nodes=nodes, sizes=sizes, seed=seed, data_dir=data)
 
 
-def _clicks(seed: int, data: Path | None, sizes: Sizes, nodes: int) -> RecordStream:
+def _clicks(seed: int, data: str | None, sizes: Sizes, nodes: int) -> RecordStream:
     del sizes  # the number of records follows from the users
-    return ml_clicks(nodes=nodes, seed=seed, data_dir=None if data is None else str(data))
+    return ml_clicks(nodes=nodes, seed=seed, data_dir=data)
 
 
 def _synthetic(records: int) -> World:
@@ -81,12 +79,12 @@ class Setting:
         return self.part in ("epsilon", "records", "nodes") and epsilon in (1.0, 8.0)
 
 
-def sharing(quick: bool, progress: Progress | None, data: Path | None) -> Findings:
+def sharing(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play the grid of worlds, epsilons, nodes and faults."""
-    seeds = range(1) if quick else range(3)
-    settings = _settings(quick)
+    seeds = range(1) if scale.quick else range(3)
+    settings = _settings(scale.quick)
     step = step_counter(progress, sum(len(one.epsilons) for one in settings) * len(seeds))
-    rows = [row for one in settings for row in _rows(one, seeds, data, quick, step)]
+    rows = [row for one in settings for row in _rows(one, seeds, scale.data_dir, scale.quick, step)]
     description = Description(
         SHARING,
         SHARING_TITLE,
@@ -99,7 +97,7 @@ def sharing(quick: bool, progress: Progress | None, data: Path | None) -> Findin
             "Isolated: each node's own AdaGrad. Central: one AdaGrad that sees every record, without privacy.",
         ),
     )
-    return Findings(description, rows, [] if quick else _sharing_targets(rows))
+    return Findings(description, rows, [] if scale.quick else _sharing_targets(rows))
 
 
 def _settings(quick: bool) -> list[Setting]:
@@ -128,7 +126,7 @@ def _settings(quick: bool) -> list[Setting]:
 
 
 def _rows(
-    setting: Setting, seeds: Sequence[int], data: Path | None, quick: bool, step: Callable[[str], None]
+    setting: Setting, seeds: Sequence[int], data: str | None, quick: bool, step: Callable[[str], None]
 ) -> list[Row]:
     streams = [setting.make(seed, data, setting.sizes, setting.nodes) for seed in seeds]
     central = [play_central(stream, RATE).whole for stream in streams] if setting.part in ("epsilon", "records") else []
@@ -209,11 +207,11 @@ def _sharing_targets(rows: Sequence[Row]) -> list[BenchRow]:
     return found
 
 
-def forms(quick: bool, progress: Progress | None, data: Path | None) -> Findings:
+def forms(scale: Scale, progress: Progress | None = None) -> Findings:
     """Play the ways to add noise at epsilon 1 and 8, for a record against null where a form guarantees this."""
-    seeds = range(1) if quick else range(3)
-    streams = [_forms_stream(quick, seed, data) for seed in seeds]
-    epsilons = (8.0,) if quick else (1.0, 8.0)
+    seeds = range(1) if scale.quick else range(3)
+    streams = [_forms_stream(scale.quick, seed, scale.data_dir) for seed in seeds]
+    epsilons = (8.0,) if scale.quick else (1.0, 8.0)
     total = len(epsilons) * (2 * len(STEPS) + 5) * len(seeds)
     step = step_counter(progress, total)
     rows = []
@@ -245,7 +243,7 @@ def forms(quick: bool, progress: Progress | None, data: Path | None) -> Findings
             "Gaussian noise is for record against null.",
         ),
     )
-    return Findings(description, rows, [] if quick else _forms_targets(rows))
+    return Findings(description, rows, [] if scale.quick else _forms_targets(rows))
 
 
 _COUNTERS = (
@@ -256,10 +254,10 @@ _COUNTERS = (
 )
 
 
-def _forms_stream(quick: bool, seed: int, data: Path | None) -> RecordStream:
+def _forms_stream(quick: bool, seed: int, data: str | None) -> RecordStream:
     if quick:
         return sparse_synthetic(records=800, dimension=200, features=20, nodes=8, seed=seed)
-    return tmc_binary(seed=seed, data_dir=None if data is None else str(data))
+    return tmc_binary(seed=seed, data_dir=data)
 
 
 def _fresh(config: PdolConfig) -> Plan:

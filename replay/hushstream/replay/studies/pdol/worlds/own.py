@@ -35,7 +35,7 @@ from hushstream.features.schema import FeatureSchema
 from hushstream.replay.logged.declared import visits_of
 from hushstream.replay.logged.frames import Table, is_file, name_of
 from hushstream.replay.logged.log import LogError
-from hushstream.replay.logged.mapping import read_keys, require_keys, with_features
+from hushstream.replay.logged.mapping import flag, pair, read_keys, require_keys, with_features
 from hushstream.replay.logged.table import RawChunk, read_chunks
 from hushstream.replay.logged.values import category_numbers, numbers, texts
 from hushstream.replay.studies.pdol.worlds.records import RecordStream, make_stream
@@ -159,12 +159,6 @@ def _text(source: str, name: str, value: object) -> str:
     return str(value)
 
 
-def _flag(source: str, name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise LogError(f"{source}: {name}: expected true or false, got {type(value).__name__}")
-    return value
-
-
 def _whole(source: str, name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _LARGEST_DIMENSION:
         raise LogError(f"{source}: {name}: expected a whole number from 1 to {_LARGEST_DIMENSION}")
@@ -182,15 +176,7 @@ def _nodes(source: str, name: str, value: object) -> int | tuple[str, ...]:
 
 
 def _bounds(source: str, name: str, value: object) -> dict[str, tuple[float, float]]:
-    return {key: _pair(source, f"{name}.{key}", pair) for key, pair in _table(source, name, value).items()}
-
-
-def _pair(source: str, name: str, value: object) -> tuple[float, float]:
-    ok = isinstance(value, list) and len(value) == 2
-    ok = ok and all(isinstance(one, int | float) and not isinstance(one, bool) for one in value)  # type: ignore[attr-defined]
-    if not ok or not all(map(math.isfinite, value)) or value[0] >= value[1]:  # type: ignore[call-overload,index]
-        raise LogError(f"{source}: {name}: expected [low, high], two finite numbers with low below high")
-    return float(value[0]), float(value[1])  # type: ignore[index]
+    return {key: pair(source, f"{name}.{key}", ends) for key, ends in _table(source, name, value).items()}
 
 
 def _categories(source: str, name: str, value: object) -> dict[str, tuple[str, ...]]:
@@ -211,9 +197,9 @@ _READERS: dict[str, Any] = {
     "bounds": _bounds,
     "categories": _categories,
     "dimension": _whole,
-    "zero_based": _flag,
+    "zero_based": flag,
     "delimiter": _text,
-    "public": _flag,
+    "public": flag,
     "features": lambda source, name, value: value,
 }
 
