@@ -1,11 +1,15 @@
-"""The declaration of P2B for the catalogue, of its roles, and of its deployments."""
+"""The declaration of P2B for the catalogue, of its roles, and of its deployments.
+
+Machines, reports and plans are imported by the functions that use them. A worker reads the whole declaration, and would
+otherwise start with the machines of other roles, too, and with reports that only commands print.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -26,7 +30,7 @@ from hushstream.engine.declare.exploring import exploration_facts
 from hushstream.engine.declare.gauges import budget_gauges, model_gauges
 from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.result import RECOMMENDATIONS
-from hushstream.engine.declare.role import Role, RoleKeys, answering_role, keyed, publishing_role, releasing_role
+from hushstream.engine.declare.role import Role, RoleKeys, answering_role, publishing_role, releasing_role
 from hushstream.engine.declare.topics import EVENTS_STAY
 from hushstream.engine.devices.published import AGREEMENT, SEALING, SEALING_ZONE, SIGNING, SIGNING_ZONE, keys_published
 from hushstream.engine.devices.signing import Signer
@@ -37,25 +41,12 @@ from hushstream.privacy.promises.promise import Promises
 from hushstream.privacy.promises.sentence import Prices, price_text
 from hushstream.schemas import codec
 from hushstream.systems.p2b.configuration import KEYS, P2BConfig
-from hushstream.systems.p2b.device_service import VisitDeviceService
 from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.guarantee.promise import life_prices, lifetime_slots_of, priced, window_tree_of
 from hushstream.systems.p2b.guarantee.summed import summed_of
 from hushstream.systems.p2b.lift import lift_figures
-from hushstream.systems.p2b.machines.aggregator import AggregatorMachine
-from hushstream.systems.p2b.machines.learner import LearnerMachine
-from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 from hushstream.systems.p2b.model_file import ExportedModel
 from hushstream.systems.p2b.prepared import artefacts as files
-from hushstream.systems.p2b.reports.device_facts import device_facts
-from hushstream.systems.p2b.reports.feature_facts import facts_of
-from hushstream.systems.p2b.reports.lift_report import read_lift
-from hushstream.systems.p2b.reports.model_export import export_model
-from hushstream.systems.p2b.reports.model_report import change_of, read_model
-from hushstream.systems.p2b.reports.planning import plan
-from hushstream.systems.p2b.reports.planning.from_releases import released_plan
-from hushstream.systems.p2b.reports.planning.outlook import aggregator_outlook
-from hushstream.systems.p2b.reports.shadow_report import read_shadow
 from hushstream.systems.p2b.topics import (
     EDGE_ZONE,
     LIFT,
@@ -66,6 +57,15 @@ from hushstream.systems.p2b.topics import (
     TOPICS,
     topics_of,
 )
+
+if TYPE_CHECKING:
+    from hushstream.engine.declare.declaration import Catalogues, HoldoutReport
+    from hushstream.engine.declare.plan import Audience, Plan, ReleasedAt
+    from hushstream.systems.p2b.device_service import VisitDeviceService
+    from hushstream.systems.p2b.machines.aggregator import AggregatorMachine
+    from hushstream.systems.p2b.machines.learner import LearnerMachine
+    from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
+    from hushstream.systems.p2b.reports.model_report import ModelChange, ModelTable
 
 NAME = "p2b"
 
@@ -80,13 +80,27 @@ writes their slots and fetches models for them."""
 # The roles: the topics that each reads and writes, how its machine is made, and the gauges that it may show.
 
 
+def _learner(system: P2BSystem, home: int, keys: RoleKeys) -> LearnerMachine:
+    from hushstream.systems.p2b.machines.learner import LearnerMachine
+
+    return LearnerMachine(system, home, keys.own)
+
+
 def _shuffler(system: P2BSystem, home: int, keys: RoleKeys) -> ShufflerMachine:
+    from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
+
     return ShufflerMachine(system, home, keys.own, keys.kept(SEALING_ZONE), keys.ring)
+
+
+def _aggregator(system: P2BSystem, track: int, signer: Signer | None = None) -> AggregatorMachine:
+    from hushstream.systems.p2b.machines.aggregator import AggregatorMachine
+
+    return AggregatorMachine(system, track, signer)
 
 
 def _signing_aggregator(system: P2BSystem, track: int, keys: RoleKeys) -> AggregatorMachine:
     assert system.signing is not None, "devices take models that are signed"
-    return AggregatorMachine(system, track, Signer(system.signing, keys.kept(SIGNING_ZONE)))
+    return _aggregator(system, track, Signer(system.signing, keys.kept(SIGNING_ZONE)))
 
 
 def _learner_gauges(machine: LearnerMachine, now_seconds: float) -> Mapping[str, float]:
@@ -124,10 +138,16 @@ def _shuffler_gauges(machine: ShufflerMachine, now_seconds: float) -> Mapping[st
     }
 
 
+def _aggregator_outlook(machine: AggregatorMachine) -> tuple[int, Callable[[], Mapping[str, float]]] | None:
+    from hushstream.systems.p2b.reports.planning.outlook import aggregator_outlook
+
+    return aggregator_outlook(machine)
+
+
 LEARNER = answering_role(
     "learner",
     EDGE_ZONE,
-    keyed(LearnerMachine),
+    _learner,
     inputs=("contexts", "clicks"),
     journal="decisions",
     writes=("reports", "interactions", "lift", "ledger-edge"),
@@ -155,10 +175,10 @@ SHUFFLER = releasing_role(
 
 AGGREGATOR = publishing_role(
     SERVER_ZONE,
-    AggregatorMachine,
+    _aggregator,
     inputs=("crowds", "interactions"),
     outcomes=OUTCOMES,
-    outlook=aggregator_outlook,
+    outlook=_aggregator_outlook,
 )
 
 LEARNER_OF_ITEMS = replace(LEARNER, broadcasts=("models", "items"))
@@ -223,24 +243,63 @@ def declare(core: P2BSystem) -> System:
         requests=core.requests if hosted else None,
         outside={} if hosted or config.devices else _RELAY,
         devices=_DEVICES if config.devices else {},
-        device_service=(lambda _: VisitDeviceService(core)) if config.devices else None,
-        models=ModelView(
-            ("models", *((MODEL_PARTS.name,) if in_parts else ())),
-            lambda values, version, catalogues: read_model(core, values, version, catalogues.get(EVERYBODY)),
-            change_of,
-            lambda values, version, catalogues: export_model(core, values, version, catalogues.get(EVERYBODY)),
-            drawn=True,
-        ),
+        device_service=(lambda _: _device_service(core)) if config.devices else None,
+        models=_models(core, in_parts),
         ahead=_ahead(core),
-        holdout=HoldoutView((LIFT.name,), partial(read_lift, system=core)) if config.lift.holdout else None,
-        shadow=HoldoutView((LIFT.name,), partial(read_shadow, system=core)) if config.shadow.epsilon else None,
+        holdout=HoldoutView((LIFT.name,), partial(_lift, core)) if config.lift.holdout else None,
+        shadow=HoldoutView((LIFT.name,), partial(_shadow, core)) if config.shadow.epsilon else None,
     )
+
+
+def _device_service(core: P2BSystem) -> VisitDeviceService:
+    from hushstream.systems.p2b.device_service import VisitDeviceService
+
+    return VisitDeviceService(core)
+
+
+def _models(core: P2BSystem, in_parts: bool) -> ModelView:
+    def read(values: Iterable[bytes], version: int | None, catalogues: Catalogues) -> ModelTable:
+        from hushstream.systems.p2b.reports.model_report import read_model
+
+        return read_model(core, values, version, catalogues.get(EVERYBODY))
+
+    def change(older: ModelTable, newer: ModelTable) -> ModelChange:
+        from hushstream.systems.p2b.reports.model_report import change_of
+
+        return change_of(older, newer)
+
+    def export(values: Iterable[bytes], version: int | None, catalogues: Catalogues) -> ExportedModel:
+        from hushstream.systems.p2b.reports.model_export import export_model
+
+        return export_model(core, values, version, catalogues.get(EVERYBODY))
+
+    return ModelView(("models", *((MODEL_PARTS.name,) if in_parts else ())), read, change, export, drawn=True)
+
+
+def _lift(core: P2BSystem, values: Iterable[bytes]) -> HoldoutReport:
+    from hushstream.systems.p2b.reports.lift_report import read_lift
+
+    return read_lift(values, core)
+
+
+def _shadow(core: P2BSystem, values: Iterable[bytes]) -> HoldoutReport:
+    from hushstream.systems.p2b.reports.shadow_report import read_shadow
+
+    return read_shadow(values, core)
 
 
 def _ahead(core: P2BSystem) -> PlanView | None:
     if core.config.release.mode != "slot-sums":
         return None
-    return PlanView(("crowds",), partial(released_plan, core))
+    return PlanView(("crowds",), partial(_released_plan, core))
+
+
+def _released_plan(
+    core: P2BSystem, crowds: Iterable[ReleasedAt], audience: Audience | None, at_random: float | None
+) -> Plan:
+    from hushstream.systems.p2b.reports.planning.from_releases import released_plan
+
+    return released_plan(core, crowds, audience, at_random)
 
 
 def _assemble(config: P2BConfig, artefacts: Artefacts) -> System:
@@ -299,9 +358,6 @@ def _resolved(config: P2BConfig) -> Mapping[str, str | float]:
     return summed_of(config).resolved
 
 
-_FACTS: Mapping[str, Callable[[P2BConfig], Sequence[Fact]]] = {"codes": lambda _: (), "features": facts_of}
-
-
 _WHATEVER_A_SLOT_HOLDS = (
     "It changes no guarantee: what leaves is bounded for whatever item a slot may hold, and when a slot is due follows "
     "from the number of decisions alone."
@@ -309,10 +365,12 @@ _WHATEVER_A_SLOT_HOLDS = (
 
 
 def _facts(config: P2BConfig, artefacts: Artefacts) -> Sequence[Fact]:
-    declared = _FACTS[config.release.form](config)
+    from hushstream.systems.p2b.reports.device_facts import device_facts
+    from hushstream.systems.p2b.reports.feature_facts import facts_of
+
     start = None if artefacts is None else files.read_start(artefacts)
     return (
-        *declared,
+        *(facts_of(config) if config.release.form == "features" else ()),
         *started_facts(priced(config).promises, start),
         *device_facts(config, lifetime_slots_of(config)),
         *_renewal(config),
@@ -340,6 +398,8 @@ def _renewal(config: P2BConfig) -> Sequence[Fact]:
 
 def _notes(config: P2BConfig) -> Sequence[str]:
     """Warnings: a negative plan, a hold-out in shadow mode, and a counter whose windows time may use up early."""
+    from hushstream.systems.p2b.reports.planning import plan
+
     found = plan.warnings(config)
     if config.mode == "shadow" and config.lift.holdout:
         found = (
@@ -392,6 +452,12 @@ def _in_words(paid: Prices) -> str:
     return f"{which} and {price_text(paid.took_part)} about whether they took part at all"
 
 
+def _plan(config: P2BConfig, artefacts: Artefacts, audience: Audience) -> Plan:
+    from hushstream.systems.p2b.reports.planning import plan
+
+    return plan.plan(config, audience)
+
+
 KIND = Kind(
     name=NAME,
     summary="local learners, one padded slot of each user, noised sums by a shuffler, a shared model to start from",
@@ -409,7 +475,7 @@ KIND = Kind(
     check=_check,
     facts=_facts,
     notes=_notes,
-    plan=lambda config, artefacts, audience: plan.plan(config, audience),
+    plan=_plan,
     published_keys=keys_published(_period_ms),
     study="hushstream.replay.studies.p2b.study:STUDY",
 )
