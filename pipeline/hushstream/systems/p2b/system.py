@@ -1,15 +1,11 @@
-"""The declaration of P2B for the catalogue, of its roles, and of its deployments.
-
-Machines, reports and plans are imported by the functions that use them. A worker reads the whole declaration, and would
-otherwise start with the machines of other roles, too, and with reports that only commands print.
-"""
+"""The declaration of P2B for the catalogue, of its roles, and of its deployments."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -28,9 +24,10 @@ from hushstream.engine.declare.declaration import (
 )
 from hushstream.engine.declare.exploring import exploration_facts
 from hushstream.engine.declare.gauges import budget_gauges, model_gauges
+from hushstream.engine.declare.imported import imported_by
 from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.result import RECOMMENDATIONS
-from hushstream.engine.declare.role import Role, RoleKeys, answering_role, publishing_role, releasing_role
+from hushstream.engine.declare.role import Role, RoleKeys, answering_role, keyed, publishing_role, releasing_role
 from hushstream.engine.declare.topics import EVENTS_STAY
 from hushstream.engine.devices.published import AGREEMENT, SEALING, SEALING_ZONE, SIGNING, SIGNING_ZONE, keys_published
 from hushstream.engine.devices.signing import Signer
@@ -59,15 +56,28 @@ from hushstream.systems.p2b.topics import (
 )
 
 if TYPE_CHECKING:
-    from hushstream.engine.declare.declaration import Catalogues, HoldoutReport
-    from hushstream.engine.declare.plan import Audience, Plan, ReleasedAt
-    from hushstream.systems.p2b.device_service import VisitDeviceService
-    from hushstream.systems.p2b.machines.aggregator import AggregatorMachine
     from hushstream.systems.p2b.machines.learner import LearnerMachine
     from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
-    from hushstream.systems.p2b.reports.model_report import ModelChange, ModelTable
 
 NAME = "p2b"
+
+# Each is imported when it is called.
+_imported = imported_by("hushstream.systems.p2b")
+_learner = _imported("machines.learner:LearnerMachine")
+_shuffler = _imported("machines.shuffler:ShufflerMachine")
+_aggregator = _imported("machines.aggregator:AggregatorMachine")
+_aggregator_outlook = _imported("reports.planning.outlook:aggregator_outlook")
+_device_service = _imported("device_service:VisitDeviceService")
+_device_facts = _imported("reports.device_facts:device_facts")
+_feature_facts = _imported("reports.feature_facts:facts_of")
+_plan = _imported("reports.planning.plan:plan")
+_plan_warnings = _imported("reports.planning.plan:warnings")
+_released_plan = _imported("reports.planning.from_releases:released_plan")
+_read_lift = _imported("reports.lift_report:read_lift")
+_read_shadow = _imported("reports.shadow_report:read_shadow")
+_read_model = _imported("reports.model_report:read_model")
+_export_model = _imported("reports.model_export:export_model")
+_change_of = _imported("reports.model_report:change_of")
 
 _DEVICES: Mapping[str, Literal["Read", "Write"]] = {"reports": "Write", STATEMENTS.name: "Read"}
 """What a gateway for devices may do: it appends their sealed slots, and hands out signed models."""
@@ -80,25 +90,11 @@ writes their slots and fetches models for them."""
 # The roles: the topics that each reads and writes, how its machine is made, and the gauges that it may show.
 
 
-def _learner(system: P2BSystem, home: int, keys: RoleKeys) -> LearnerMachine:
-    from hushstream.systems.p2b.machines.learner import LearnerMachine
-
-    return LearnerMachine(system, home, keys.own)
+def _make_shuffler(system: P2BSystem, home: int, keys: RoleKeys) -> Any:
+    return _shuffler(system, home, keys.own, keys.kept(SEALING_ZONE), keys.ring)
 
 
-def _shuffler(system: P2BSystem, home: int, keys: RoleKeys) -> ShufflerMachine:
-    from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
-
-    return ShufflerMachine(system, home, keys.own, keys.kept(SEALING_ZONE), keys.ring)
-
-
-def _aggregator(system: P2BSystem, track: int, signer: Signer | None = None) -> AggregatorMachine:
-    from hushstream.systems.p2b.machines.aggregator import AggregatorMachine
-
-    return AggregatorMachine(system, track, signer)
-
-
-def _signing_aggregator(system: P2BSystem, track: int, keys: RoleKeys) -> AggregatorMachine:
+def _signing_aggregator(system: P2BSystem, track: int, keys: RoleKeys) -> Any:
     assert system.signing is not None, "devices take models that are signed"
     return _aggregator(system, track, Signer(system.signing, keys.kept(SIGNING_ZONE)))
 
@@ -138,16 +134,10 @@ def _shuffler_gauges(machine: ShufflerMachine, now_seconds: float) -> Mapping[st
     }
 
 
-def _aggregator_outlook(machine: AggregatorMachine) -> tuple[int, Callable[[], Mapping[str, float]]] | None:
-    from hushstream.systems.p2b.reports.planning.outlook import aggregator_outlook
-
-    return aggregator_outlook(machine)
-
-
 LEARNER = answering_role(
     "learner",
     EDGE_ZONE,
-    _learner,
+    keyed(_learner),
     inputs=("contexts", "clicks"),
     journal="decisions",
     writes=("reports", "interactions", "lift", "ledger-edge"),
@@ -162,7 +152,7 @@ LEARNER = answering_role(
 SHUFFLER = releasing_role(
     "shuffler",
     SHUFFLER_ZONE,
-    _shuffler,
+    _make_shuffler,
     inputs=("reports",),
     journal="journal-shuffler",
     writes=("crowds", "ledger"),
@@ -244,62 +234,23 @@ def declare(core: P2BSystem) -> System:
         outside={} if hosted or config.devices else _RELAY,
         devices=_DEVICES if config.devices else {},
         device_service=(lambda _: _device_service(core)) if config.devices else None,
-        models=_models(core, in_parts),
+        models=ModelView(
+            ("models", *((MODEL_PARTS.name,) if in_parts else ())),
+            lambda values, version, catalogues: _read_model(core, values, version, catalogues.get(EVERYBODY)),
+            _change_of,
+            lambda values, version, catalogues: _export_model(core, values, version, catalogues.get(EVERYBODY)),
+            drawn=True,
+        ),
         ahead=_ahead(core),
-        holdout=HoldoutView((LIFT.name,), partial(_lift, core)) if config.lift.holdout else None,
-        shadow=HoldoutView((LIFT.name,), partial(_shadow, core)) if config.shadow.epsilon else None,
+        holdout=HoldoutView((LIFT.name,), partial(_read_lift, system=core)) if config.lift.holdout else None,
+        shadow=HoldoutView((LIFT.name,), partial(_read_shadow, system=core)) if config.shadow.epsilon else None,
     )
-
-
-def _device_service(core: P2BSystem) -> VisitDeviceService:
-    from hushstream.systems.p2b.device_service import VisitDeviceService
-
-    return VisitDeviceService(core)
-
-
-def _models(core: P2BSystem, in_parts: bool) -> ModelView:
-    def read(values: Iterable[bytes], version: int | None, catalogues: Catalogues) -> ModelTable:
-        from hushstream.systems.p2b.reports.model_report import read_model
-
-        return read_model(core, values, version, catalogues.get(EVERYBODY))
-
-    def change(older: ModelTable, newer: ModelTable) -> ModelChange:
-        from hushstream.systems.p2b.reports.model_report import change_of
-
-        return change_of(older, newer)
-
-    def export(values: Iterable[bytes], version: int | None, catalogues: Catalogues) -> ExportedModel:
-        from hushstream.systems.p2b.reports.model_export import export_model
-
-        return export_model(core, values, version, catalogues.get(EVERYBODY))
-
-    return ModelView(("models", *((MODEL_PARTS.name,) if in_parts else ())), read, change, export, drawn=True)
-
-
-def _lift(core: P2BSystem, values: Iterable[bytes]) -> HoldoutReport:
-    from hushstream.systems.p2b.reports.lift_report import read_lift
-
-    return read_lift(values, core)
-
-
-def _shadow(core: P2BSystem, values: Iterable[bytes]) -> HoldoutReport:
-    from hushstream.systems.p2b.reports.shadow_report import read_shadow
-
-    return read_shadow(values, core)
 
 
 def _ahead(core: P2BSystem) -> PlanView | None:
     if core.config.release.mode != "slot-sums":
         return None
     return PlanView(("crowds",), partial(_released_plan, core))
-
-
-def _released_plan(
-    core: P2BSystem, crowds: Iterable[ReleasedAt], audience: Audience | None, at_random: float | None
-) -> Plan:
-    from hushstream.systems.p2b.reports.planning.from_releases import released_plan
-
-    return released_plan(core, crowds, audience, at_random)
 
 
 def _assemble(config: P2BConfig, artefacts: Artefacts) -> System:
@@ -358,6 +309,9 @@ def _resolved(config: P2BConfig) -> Mapping[str, str | float]:
     return summed_of(config).resolved
 
 
+_FACTS: Mapping[str, Callable[[P2BConfig], Sequence[Fact]]] = {"codes": lambda _: (), "features": _feature_facts}
+
+
 _WHATEVER_A_SLOT_HOLDS = (
     "It changes no guarantee: what leaves is bounded for whatever item a slot may hold, and when a slot is due follows "
     "from the number of decisions alone."
@@ -365,14 +319,12 @@ _WHATEVER_A_SLOT_HOLDS = (
 
 
 def _facts(config: P2BConfig, artefacts: Artefacts) -> Sequence[Fact]:
-    from hushstream.systems.p2b.reports.device_facts import device_facts
-    from hushstream.systems.p2b.reports.feature_facts import facts_of
-
+    declared = _FACTS[config.release.form](config)
     start = None if artefacts is None else files.read_start(artefacts)
     return (
-        *(facts_of(config) if config.release.form == "features" else ()),
+        *declared,
         *started_facts(priced(config).promises, start),
-        *device_facts(config, lifetime_slots_of(config)),
+        *_device_facts(config, lifetime_slots_of(config)),
         *_renewal(config),
         *exploration_facts(config.exploration, _WHATEVER_A_SLOT_HOLDS),
     )
@@ -398,9 +350,7 @@ def _renewal(config: P2BConfig) -> Sequence[Fact]:
 
 def _notes(config: P2BConfig) -> Sequence[str]:
     """Warnings: a negative plan, a hold-out in shadow mode, and a counter whose windows time may use up early."""
-    from hushstream.systems.p2b.reports.planning import plan
-
-    found = plan.warnings(config)
+    found: Sequence[str] = _plan_warnings(config)
     if config.mode == "shadow" and config.lift.holdout:
         found = (
             *found,
@@ -452,12 +402,6 @@ def _in_words(paid: Prices) -> str:
     return f"{which} and {price_text(paid.took_part)} about whether they took part at all"
 
 
-def _plan(config: P2BConfig, artefacts: Artefacts, audience: Audience) -> Plan:
-    from hushstream.systems.p2b.reports.planning import plan
-
-    return plan.plan(config, audience)
-
-
 KIND = Kind(
     name=NAME,
     summary="local learners, one padded slot of each user, noised sums by a shuffler, a shared model to start from",
@@ -475,7 +419,7 @@ KIND = Kind(
     check=_check,
     facts=_facts,
     notes=_notes,
-    plan=_plan,
+    plan=lambda config, artefacts, audience: _plan(config, audience),
     published_keys=keys_published(_period_ms),
     study="hushstream.replay.studies.p2b.study:STUDY",
 )
