@@ -171,7 +171,7 @@ LEARNER_OF_ITEMS = replace(LEARNER, broadcasts=("models", "items"))
 OPENING_SHUFFLER = replace(SHUFFLER, further_key_zones=(SEALING_ZONE,))
 """The shuffler where slots are sealed: it opens them with a key of its own."""
 
-SIGNING_AGGREGATOR = signing_role(AGGREGATOR, AggregatorMachine)
+SIGNING_AGGREGATOR = signing_role(AGGREGATOR, _aggregator)
 """The aggregator where devices take models: it signs them with a key of its own."""
 
 ROLES_IN_PARTS = (
