@@ -38,9 +38,15 @@ RECORD = "HUSHSTREAM_NEW_GOLDEN"
 ROUNDED = {
     "p2b": {"decisions", "models", "learner", "aggregator"},
     "colin": {"decisions", "models", "learner", "aggregator"},
+    "p2b-declared-devices": {"statements"},
     "bgt": {"ratings", "predictions", "models", "rounds", "rater", "aggregator"},
+    "bgt-devices": {"statements", "updates", "dead-letters-shuffler", "journal-collector", "collector"},
 }
-"""Topics and roles, by system, whose bytes follow from floats out of linear algebra."""
+"""Topics and roles, by system or variant, whose bytes follow from floats out of linear algebra.
+
+Statements sign digests of models. Where devices rate, one opens each round among ``updates``, and the collector digests
+and refuses copies of it.
+"""
 SHORT = 8
 """Hexadecimal digits of a record's digest: enough to see that it changed."""
 
@@ -84,7 +90,8 @@ def kernels() -> str:
 
 
 def is_rounded(variant: Variant, name: str) -> bool:
-    return common_name(name.rpartition("/")[0]) in ROUNDED.get(variant.kind, ())
+    rounded = ROUNDED.get(variant.kind, set()) | ROUNDED.get(variant.name, set())
+    return common_name(name.rpartition("/")[0]) in rounded
 
 
 def changes(variant: Variant, was: Mapping[str, Mapping[str, str]], same_kernels: bool) -> list[str]:
