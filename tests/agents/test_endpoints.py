@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from hushstream.agents.observe.endpoints import MetricsAccess
+from hushstream.agents.observe.endpoints import MetricsAccess, ports_named
 from hushstream.agents.observe.metrics import Labels, Metrics
 from hushstream.engine.values import ConfigurationError
 from patience import patience
@@ -165,3 +165,15 @@ def test_a_certificate_without_its_key_is_refused(tmp_path: Path) -> None:
     certificate, _ = self_signed()
     with pytest.raises(ConfigurationError, match="PEM with a certificate and its key"):
         MetricsAccess.of_files(None, private(tmp_path / "metrics.pem", certificate))
+
+
+@pytest.mark.parametrize(
+    ("ports", "said"),
+    [
+        ((None, None), "no metrics are served"),
+        ((9101, None), "metrics on port 9101"),
+        ((9101, 9201), "metrics on port 9101, zone metrics on port 9201"),
+    ],
+)
+def test_the_ports_in_use_are_said_in_words(ports: tuple[int | None, int | None], said: str) -> None:
+    assert ports_named(ports) == said

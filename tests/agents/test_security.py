@@ -103,7 +103,11 @@ def test_the_environment_takes_the_place_of_the_files_values_in_either_form(
         ({}, {"pasword": CANARY}, r"HUSHSTREAM_SECURITY__PASWORD: pasword: .*known are"),
         ({"protocol": "TLS"}, {}, "protocol: Input should be 'PLAINTEXT', 'SSL'"),
         ({"protocol": "SASL_SSL", "username": "a", "password": CANARY, "password_file": "x"}, {}, "got both"),
-        ({"protocol": "SASL_SSL", "username": "a", "password": ""}, {}, "needs username and password"),
+        (
+            {"protocol": "SASL_SSL", "username": "a", "password": ""},
+            {},
+            "yaml: security protocol SASL_SSL needs username and password",
+        ),
         ({"protocol": "SASL_SSL", "username": "a"}, {"password_file": "/nowhere"}, "PASSWORD_FILE: password_file: exp"),
         ({"protocol": "PLAINTEXT", "ca_file": "x"}, {}, "takes no certificates"),
         ({"protocol": "SSL", "key_file": "x"}, {}, "need a certificate_file"),

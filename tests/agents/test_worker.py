@@ -177,7 +177,7 @@ async def test_a_metrics_port_in_use_is_named(bench: Any, harness: Any, machines
     async with deployment(bench, harness, machines, "taken") as run:
         worker = await run.start(metrics_port=port)
         assert await worker.exit_code() == 1
-    assert "metrics cannot be served on 127.0.0.1" in only_line(worker)
+    assert f"metrics cannot be served on 127.0.0.1 port {port}: Address already in use" in only_line(worker)
 
 
 @pytest.mark.parametrize("schedule", ["live", "fixed"])

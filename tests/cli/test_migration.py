@@ -64,3 +64,21 @@ def test_what_cannot_be_migrated_is_refused_and_left_as_it_was(refused, cli, tmp
     else:
         assert said in refused("config", "migrate", path)
         assert path.read_text(encoding="utf-8") == text
+
+
+@pytest.mark.parametrize("features", ["{hour: {kind: time_of_day}, country: {kind: category, vocabulary: [de, fr]}}",
+                                      "\n  hour: {kind: time_of_day}\n  # of the visit\n  country:\n"
+                                      "    kind: category\n    vocabulary: [de, fr]"])  # fmt: skip
+def test_features_that_a_deployment_declares_are_no_keys_to_migrate(cli, refused, tmp_path, features):
+    present = tmp_path / "present.yaml"
+    text = f"deployment: x\nitems: {{capacity: 4}}\nexpected_slots: 900\nfeatures: {features}\n"
+    present.write_text(text, encoding="utf-8")
+    assert "every key has its current name" in cli("config", "migrate", present).out
+    assert present.read_text(encoding="utf-8") == text
+    former = tmp_path / "former.yaml"
+    former.write_text(text.replace("items: {capacity: 4}", "arms: 4"), encoding="utf-8")
+    assert "arms is now items.capacity" in refused("guarantee", former)
+    assert cli("config", "migrate", former).code == 0
+    assert read_config(former) == read_config(present)
+    assert list(yaml.safe_load(former.read_text(encoding="utf-8"))["features"]) == ["hour", "country"]
+    assert ("# of the visit" in former.read_text(encoding="utf-8")) == ("# of the visit" in text)

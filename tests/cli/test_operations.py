@@ -497,6 +497,12 @@ def _model_of(rigs, core, window):
     return seen.steps[-1].journal
 
 
+def test_a_partition_that_an_input_does_not_have_cannot_be_resumed(cli, folder):
+    found = cli("topics", "resume", "contexts", "--partition", "9", "--at", "5", "-d", folder)
+    assert found.code == 2
+    assert "Invalid value for '--partition': expected a partition of contexts, 0 to " in found.err
+
+
 def _append(bootstrap, topic, value):
     async def append():
         async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:

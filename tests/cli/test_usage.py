@@ -69,6 +69,7 @@ def test_the_brokers_help_is_that_of_the_broker(cli):
         (("worker", "learner", "-d", "x", "--log-level", "loud"), "Invalid value for '--log-level'"),
         (("topics", "plan", "-d", "x", "-b", "localhost:notaport"), "expected host:port"),
         (("topics", "plan", "-d", "x", "-b", "localhost"), "expected host:port"),
+        (("topics", "plan", "-d", "x", "-b", "http://127.0.0.1:9092"), "expected host:port"),
         (("replay", "--runner", "bus"), "Invalid value for '--runner'"),
         (("replay", "--bootstrap", "localhost:0"), "expected host:port"),
         (("audit", "paper"), "Invalid value for 'mechanism'"),

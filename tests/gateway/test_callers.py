@@ -86,13 +86,14 @@ def test_tokens_that_others_can_read_are_refused(tmp_path: Any) -> None:
 
 
 WRONG = [
-    ({"host": "0.0.0.0"}, "expected loopback where anybody may call"),
+    ({"host": "0.0.0.0"}, "gateway.yaml: host: expected loopback where anybody may call"),
     ({"host": "0.0.0.0", "tokens_file": "t"}, "expected a certificate_file where others can listen in"),
     ({"host": "shop.example", "allow_plaintext": True}, "expected loopback"),
     ({"certificate_file": "c"}, "expected both or none"),
     ({"client_ca_file": "c"}, "expected a certificate_file of the gateway"),
     ({"burst": 10}, "at least batch_requests"),
-    ({"portt": 1}, "known are host, port"),
+    ({"portt": 1}, "portt: there is no such key; known are host, port"),
+    ({"port": "many"}, "gateway.yaml: port: expected a whole number"),
     ({"answer_seconds": 0}, "answer_seconds"),
 ]
 

@@ -207,7 +207,9 @@ def test_an_absent_broker_is_said_in_one_line(deployment: Any, tmp_path: Path) -
         lambda: topics.describe(connection, deployment.system),
         lambda: export(connection, deployment.system, tmp_path / "none"),
     ):
-        with pytest.raises(BrokerUnreachable, match=r"no broker at 127\.0\.0\.1:1 answered within 1 s") as absent:
+        with pytest.raises(
+            BrokerUnreachable, match=r"no broker at 127\.0\.0\.1:1 answered \(.*: nobody listens there"
+        ) as absent:
             attempt()
         assert "\n" not in str(absent.value)
     assert not (tmp_path / "none").exists()

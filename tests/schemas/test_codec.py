@@ -23,6 +23,7 @@ from hushstream.schemas.codec import (
     decode,
     encode,
     generation_of,
+    readable,
 )
 from hushstream.schemas.reasons import Reason
 
@@ -302,3 +303,11 @@ def test_damaged_values_raise_nothing_but_codec_errors(golden):
 def test_bytes_from_anywhere_are_refused_with_a_reason(data):
     without_header = Reason.COMPRESSED if data == COMPRESSED else Reason.NOT_SINGLE_OBJECT
     assert reason_of(data) in (without_header, Reason.UNKNOWN_FINGERPRINT)
+
+
+def test_what_shows_a_topic_passes_over_garbage_but_not_what_a_newer_release_wrote() -> None:
+    own = encode("SlotReport", SLOT)
+    assert list(readable([b"garbage", own, own[:-1], b""])) == [decode(own)]
+    assert not list(readable([own], frozenset({"Lift"})))
+    with pytest.raises(CodecError, match=Reason.UNKNOWN_FINGERPRINT.value):
+        list(readable([b"\xc3\x01" + bytes(8) + b"newer"]))

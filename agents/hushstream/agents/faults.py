@@ -121,6 +121,18 @@ def _of_pydantic(language: Language, found: Mapping[str, Any]) -> Fault:
     return Fault(key, f"expected {expected}, got {'none' if found['type'] == 'missing' else _got(found['input'])}")
 
 
+def problem_of(found: Mapping[str, Any]) -> str:
+    """Say what is wrong with a value of a settings file, from pydantic's entry of it; the value is not repeated."""
+    kind = found["type"]
+    if kind == "value_error":
+        return str(found["ctx"]["error"])
+    if kind == "extra_forbidden":
+        return "there is no such key"
+    if kind == "missing" or kind.endswith(("_type", "_parsing")):
+        return f"expected {_EXPECTED.get(kind.partition('_')[0], 'another kind of value')}"
+    return str(found["msg"])
+
+
 def _in_its_place(language: Language, key: tuple[str, ...]) -> str:
     """Name the keys that were probably meant by an unknown one: similar names, or the same name in another section."""
     known, above = {one.key for one in language.keys}, _without_places(key[:-1])

@@ -19,6 +19,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError, model_validator
 
+from hushstream.agents.faults import problem_of
 from hushstream.agents.yaml_file import read_yaml
 from hushstream.engine.values import ConfigurationError
 
@@ -204,7 +205,7 @@ def read_security(path: Path | None, environment: Mapping[str, str] = os.environ
         found = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in found["loc"])
         where = ": ".join(part for part in (origin.get(place, str(path or ENVIRONMENT_PREFIX)), place) if part)
-        raise SecurityError(f"{where}: {found['msg']}{_known_names(found['type'])}") from None
+        raise SecurityError(f"{where}: {problem_of(found)}{_known_names(found['type'])}") from None
     security.ssl_context()  # finds a missing file or a wrong certificate now, not at the first connection
     return security
 

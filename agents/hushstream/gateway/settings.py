@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, IPvAnyNetwork, ValidationError, model_validator
 
+from hushstream.agents.faults import problem_of
 from hushstream.agents.yaml_file import read_yaml
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.values import ConfigurationError
@@ -219,4 +220,4 @@ def read_gateway(path: Path | None, environment: Mapping[str, str] = os.environ)
         where = ": ".join(part for part in (origin.get(key, str(path or ENVIRONMENT_PREFIX)), place) if part)
         model = GatewaySettings if len(found["loc"]) < 2 else _PARTS[key]
         known = f"; known are {', '.join(model.model_fields)}" if found["type"] == "extra_forbidden" else ""
-        raise ConfigurationError(f"{where}: {found['msg']}{known}") from None
+        raise ConfigurationError(f"{where}: {problem_of(found)}{known}") from None

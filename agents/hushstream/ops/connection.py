@@ -119,10 +119,9 @@ def guard_code(doing: str, code: int, message: str | None, make: Callable[[int],
 
 async def _absent(connection: Connection, doing: str, error: Exception) -> BrokerUnreachable:
     why = await why_unreachable(connection.cluster, connection.timeout_seconds)
-    return BrokerUnreachable(
-        f"{doing}: no broker at {connection.bootstrap} answered within {connection.timeout_seconds:g} s "
-        f"({_name(error)}){why}"
-    )
+    # Where nobody listens the client does not wait.
+    waited = f" within {connection.timeout_seconds:g} s" if isinstance(error, TimeoutError) else ""
+    return BrokerUnreachable(f"{doing}: no broker at {connection.bootstrap} answered{waited} ({_name(error)}){why}")
 
 
 def _name(error: Exception) -> str:

@@ -355,7 +355,7 @@ class Language:
         for name, value in enumerate(values) if several else values.items():
             path = (*above, str(name))
             inside = bool(value) and (isinstance(value, dict) or _holds_sections(value))
-            inside = inside and not self._declares(_general(path), value)
+            inside = inside and not self.declares(_general(path), value)
             found |= self.leaves(value, path) if inside and (several or self.holds_keys(path)) else {path: value}
         return found
 
@@ -363,6 +363,11 @@ class Language:
         """Whether there are keys or former keys below a path."""
         general = _general(path)
         return any(one[: len(general)] == general and len(one) > len(general) for one in (*self._by_key, *self.former))
+
+    def declares(self, key: Path, value: Any) -> bool:
+        """Whether the mapping under such a key is a declaration of names, and not a section of keys."""
+        named = isinstance(value, dict) and any(isinstance(item, dict) for item in value.values())
+        return named and self._is_declaration_key(key)
 
     def beside(self, key: Path) -> list[Path]:
         """All keys whose values are in the same section of the class as that of ``key``."""
@@ -386,7 +391,7 @@ class Language:
             path = (*above, str(name))
             general = _general(path)
             as_section = isinstance(value, dict) and self._is_declaration_key(general)
-            if general in self._by_key and (not as_section or self._declares(general, value)):
+            if general in self._by_key and (not as_section or self.declares(general, value)):
                 one = self._chosen(general, given)
                 attribute = _numbered(one.attribute, path)
                 items = _items(one.form, value)
@@ -409,11 +414,6 @@ class Language:
 
     def _is_declaration_key(self, key: Path) -> bool:
         return any(self._is_declaration(one) for one in self._by_key.get(key, ()))
-
-    def _declares(self, key: Path, value: Any) -> bool:
-        """Whether the mapping under such a key is a declaration of names, and not a section of keys."""
-        named = isinstance(value, dict) and any(isinstance(item, dict) for item in value.values())
-        return named and self._is_declaration_key(key)
 
     def _chosen(self, key: Path, given: Collection[Path]) -> Key:
         inside = [one for one in self._by_key[key] if any(one.attribute[: len(above)] == above for above in given)]

@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(1) from None
     except OSError as error:
         # A file or folder could not be created, read or written.
-        _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        _refuse(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
     except KeyboardInterrupt:
         raise SystemExit(130) from None
 

@@ -33,7 +33,7 @@ def _addresses(text: str | None) -> str | None:
     """Refuse text that is no list of ``host:port``, before a client library fails on it."""
     for address in [] if text is None else text.split(","):
         host, _, port = address.strip().rpartition(":")
-        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        if not host or "/" in host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
             raise typer.BadParameter(f"expected host:port, or several separated by commas, got {text!r}")
     return text
 

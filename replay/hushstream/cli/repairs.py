@@ -87,6 +87,11 @@ def topics_resume(
     role_inputs = sorted({name for role in system.roles for name in role.inputs})
     if topic not in role_inputs:
         raise typer.BadParameter(f"expected an input of a role, one of {', '.join(role_inputs)}, got {topic!r}")
+    if partition >= system.partitions[topic]:
+        raise typer.BadParameter(
+            f"expected a partition of {topic}, 0 to {system.partitions[topic] - 1}, got {partition}",
+            param_hint="'--partition'",
+        )
     with working("reading the topic", json):
         planned = resume.plan(connection, (topic, partition), at)
         if write:

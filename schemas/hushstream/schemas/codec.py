@@ -322,6 +322,20 @@ NEWEST_GENERATION = _CODEC.newest_generation
 """The newest schema generation that this release knows."""
 
 
+def readable(values: Iterable[bytes], expect: frozenset[str] | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Decode the records among values, for what shows a topic to people; what somebody else wrote is passed over.
+
+    Raises:
+        CodecError: one is of a schema that this version does not have: a newer release may have written it.
+    """
+    for value in values:
+        try:
+            yield decode(value, expect)
+        except CodecError as error:
+            if error.reason is Reason.UNKNOWN_FINGERPRINT:
+                raise
+
+
 def register(root: Traversable) -> None:
     """Add the schemas of a system, from a folder as `hushstream.schemas.catalogue` describes it.
 

@@ -61,6 +61,12 @@ EVERYBODY = MetricsAccess()
 """No token and no encryption: everybody who can reach an endpoint can read it."""
 
 
+def ports_named(ports: tuple[int | None, int | None]) -> str:
+    """Say on which ports public metrics and the zone's are served, for the first line of a log."""
+    named = zip(("metrics on port", "zone metrics on port"), ports, strict=True)
+    return ", ".join(f"{what} {port}" for what, port in named if port is not None) or "no metrics are served"
+
+
 class MetricsEndpoints:
     """Serves registries of metrics, each on its own port, until it is closed."""
 

@@ -153,7 +153,8 @@ def _leaves(node: yaml.Node | None, above: Path, text: str, language: Language) 
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             path = (*above, str(key.value))
-            if _has_below(value) and language.holds_keys(path):
+            declared = language.declares(path, _plain(value))
+            if _has_below(value) and language.holds_keys(path) and not declared:
                 yield from _leaves(value, path, text, language)
             else:
                 yield _Leaf(path, _text(value, text), _plain(value), key.start_mark.line)
@@ -182,7 +183,7 @@ def _text(node: yaml.Node, text: str) -> str:
     # An anchor or a tag belongs to the text of its value.
     if isinstance(node, yaml.ScalarNode) and node.style is None and written.split("\n") == [node.value]:
         return written
-    plain = yaml.safe_dump(_plain(node), default_flow_style=True, width=10**6)
+    plain = yaml.safe_dump(_plain(node), default_flow_style=True, sort_keys=False, width=10**6)
     return plain.splitlines()[0]
 
 

@@ -25,6 +25,7 @@ from hushstream.agents.kafka.intake import Intake
 from hushstream.agents.kafka.logs import partition_counts
 from hushstream.agents.kafka.stream import Stream
 from hushstream.agents.observe.collection import collect_in_steps, collect_whole
+from hushstream.agents.observe.endpoints import ports_named
 from hushstream.agents.observe.metrics import EXIT_REASONS, STOP_REASONS, Labels, Metrics
 from hushstream.agents.recovery.recovered_machine import MachineFactory
 from hushstream.agents.recovery.recovery import Observe
@@ -401,11 +402,14 @@ class RoleWorker:
                 settings.metrics_access,
             )
         except OSError as error:
-            raise WorkerError(
-                f"metrics cannot be served on {settings.metrics_host} port {settings.metrics_port} and "
-                f"{settings.zone_metrics_host} port {settings.zone_metrics_port}: {error.strerror}"
-            ) from error
-        logger.info("role %s, group %s, metrics ports %s", settings.role, settings.group, ports)
+            raise WorkerError(f"metrics cannot be served on {_places_asked_for(settings)}: {error.strerror}") from error
+        logger.info("role %s, group %s, %s", settings.role, settings.group, ports_named(ports))
+
+
+def _places_asked_for(settings: WorkerSettings) -> str:
+    public = (settings.metrics_host, settings.metrics_port)
+    zone = (settings.zone_metrics_host, settings.zone_metrics_port)
+    return " and ".join(f"{host} port {port}" for host, port in (public, zone) if port is not None)
 
 
 def run_worker(

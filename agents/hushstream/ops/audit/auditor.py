@@ -40,6 +40,7 @@ from hushstream.agents.datadir import check_datadir, locked_folder
 from hushstream.agents.errors import DENIED, InputsDeleted, TopicsReplaced, WorkerError, from_client
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.observe.collection import collect_in_steps
+from hushstream.agents.observe.endpoints import ports_named
 from hushstream.agents.recovery.snapshots import Snapshot, SnapshotStore
 from hushstream.agents.settings import IN_FLIGHT, WorkerSettings
 from hushstream.agents.worker.deployment import KeySource
@@ -207,7 +208,7 @@ class Auditor:
         except OSError as error:
             raise WorkerError(f"metrics cannot be served: {error.strerror}") from error
         said = power(self._stretches.share)
-        logger.info("auditor of %s: %s; metrics ports %s", self._role.name, said, ports)
+        logger.info("auditor of %s: %s; %s", self._role.name, said, ports_named(ports))
 
     async def _check(self, reader: LogReader, stop: asyncio.Event, once: bool) -> None:
         self._open(reader, await self._bounds(reader))

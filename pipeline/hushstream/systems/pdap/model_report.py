@@ -160,7 +160,7 @@ def read_tickets(
     Raises:
         HushstreamError: there is no such version, or an earlier one was deleted (each version holds changes only).
     """
-    records = [fields for name, fields in map(codec.decode, values) if name == _RECORD]
+    records = [fields for name, fields in codec.readable(values) if name == _RECORD]
     wanted = max((fields["version"] for fields in records), default=0) if version is None else version
     applied = [fields for fields in records if fields["version"] <= wanted]
     if not applied or [fields["version"] for fields in applied] != list(range(1, wanted + 1)):

@@ -120,3 +120,11 @@ def test_codes_are_shown_as_features_are(rigs: Any) -> None:
 def test_before_a_window_there_is_no_model() -> None:
     with pytest.raises(HushstreamError, match="expected a released model on topic models, got none"):
         declared_system(features_system()).models.read([], None, {})
+
+
+def test_a_record_of_somebody_else_among_the_models_hides_none(rigs: Any) -> None:
+    system = features_system()
+    view = declared_system(system).models
+    released_models = released(rigs, system, visits(system, 2, 7))
+    shown = view.read(released_models, None, {}).as_json()
+    assert view.read([b"garbage", *released_models, b"", released_models[0][:-1]], None, {}).as_json() == shown

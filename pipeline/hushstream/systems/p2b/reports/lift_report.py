@@ -121,8 +121,7 @@ def newest_releases(values: Iterable[bytes], system: P2BSystem, lift: LiftConfig
         HushstreamError: nothing was released yet.
     """
     newest: dict[bytes, Mapping[str, Any]] = {}
-    for value in values:
-        _, fields = codec.decode(value, frozenset({"Lift"}))
+    for _, fields in codec.readable(values, frozenset({"Lift"})):
         held = newest.get(fields["counter"])
         if fields["config_digest"] == system.digest and (held is None or fields["leaf"] > held["leaf"]):
             newest[fields["counter"]] = fields

@@ -272,7 +272,7 @@ def read_model(
 def released_fields(system: P2BSystem, values: Iterable[bytes], version: int | None) -> dict[str, Any]:
     """The fields of a version's record, of the newest if none is named; arguments and errors as in `read_model`."""
     found: dict[str, Any] | None = None
-    records = [codec.decode(value) for value in values]
+    records = list(codec.readable(values))
     for name, fields in records:
         if name != system.form.model_record or fields["line"] != _LINE:
             continue

@@ -170,8 +170,8 @@ def _drift(config: P2BConfig, windows: Windows, half_life: float | None) -> Iter
 def _windows(system: P2BSystem, records: Iterable[ReleasedAt]) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """The sums of each window, with their log time; a window in parts follows its last part."""
     parts = PartSets(2 * system.config.partitions.shuffler)
-    for time_ms, value in records:
-        name, fields = codec.decode(value)
+    read = ((time_ms, *record) for time_ms, value in records for record in codec.readable((value,)))
+    for time_ms, name, fields in read:
         if name == system.form.crowd_record:
             yield time_ms, fields
         elif name == PART:
