@@ -26,6 +26,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 
 from hushstream.agents.kafka.commits import journal_name
 from hushstream.agents.kafka.logs import LogReader
+from hushstream.agents.recovery.journal_forks import sequence_of
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.marks import Mark, MarkSeal
 from hushstream.engine.machine import Machine
@@ -422,7 +423,7 @@ class Deployment:
         accepted, skipped, sequence = [values[0]], 0, 0
         for value in values[1:]:
             try:
-                if machine.entry(value).sequence != sequence + 1:
+                if sequence_of(machine, value) != sequence + 1:
                     raise OffChain("sequence")
                 parts = [await _slice(reader, part) for part in machine.recovery_ranges(value)]
                 step = machine.replay(value, parts)

@@ -6,6 +6,7 @@ Every operation leaves no worker behind; the next one begins with a fresh proces
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,10 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.harness.schedule import Fault, Lane
+from tests.chaos.harness.schedule import FOREIGN, Fault, Lane
 
 from hushstream.agents.recovery.snapshots import SnapshotStore
 from hushstream.agents.worker.deployment import KeySource, load
+from hushstream.engine.declare.declaration import System
+from hushstream.ops import repair
 from hushstream.ops.check.verify import verify_live
 from hushstream.ops.connection import Connection
 from patience import Patience
@@ -64,6 +67,8 @@ class Disturbed:
         self._say = say
         self._run: Any = None
         self._copies: list[Any] = []
+        self._beside: Mapping[int, int] = {}
+        """How many records lay beside the chain of each journal when the fault began."""
         self.met: list[Fault] = []
 
     async def meet(self, lane: Lane) -> None:
@@ -91,13 +96,20 @@ class Disturbed:
 
     async def _place(self, fault: Fault) -> tuple[int | None, int]:
         """A home partition with enough records to come, and the sequence number to wait for."""
-        ends = {p: end - 1 for (topic, p), end in (await self._run.output_ends()).items() if topic == self._journal}
-        left = {home: len(values) - 1 - ends[home] for home, values in self._undisturbed.journals.items()}
-        homes = [home for home, number in sorted(left.items()) if number >= fault.ahead + 4]
+        chains = {home: set(values) for home, values in self._undisturbed.journals.items()}
+        found = await self._run.all_records([(self._journal, home) for home in chains])
+        journals = {home: [record.value for record in records] for (_, home), records in found.items()}
+        ends = {home: len(chains[home].intersection(values)) - 1 for home, values in journals.items()}
+        self._beside = {home: len(values) - 1 - ends[home] for home, values in journals.items()}
+        homes = [home for home, chain in sorted(chains.items()) if len(chain) - 1 - ends[home] >= fault.ahead + 4]
         if not homes:
             return None, 0
         home = homes[fault.home % len(homes)]
         return home, ends[home] + fault.ahead
+
+    def _end_of(self, home: int) -> int:
+        """Where a journal ends at least, once all is folded."""
+        return len(self._undisturbed.journals[home]) + self._beside[home]
 
     @property
     def _journal(self) -> str:
@@ -120,7 +132,7 @@ class Disturbed:
         heir = await self._run.start()
         await heir.logged(f"partition {home}: at journal record", PATIENCE_SECONDS)
         # Unless the sleeper had been through all of it: a step that comes at intervals may come that late.
-        goal = min(before[self._journal, home] + 1, len(self._undisturbed.journals[home]))
+        goal = min(before[self._journal, home] + 1, self._end_of(home))
         await self._until(lambda ends: ends[self._journal, home] >= goal, heir)
         sleeper.kill(signal.SIGCONT)
         await asyncio.sleep(0.5)
@@ -134,8 +146,7 @@ class Disturbed:
         worker = await self._run.start_armed([moved])
         await worker.logged(f"move_clock at {fault.step} {home}/", PATIENCE_SECONDS)
         # A snapshot may come much later than it was asked for, even with the last record.
-        last = len(self._undisturbed.journals[home])
-        goal = min((await self._run.output_ends())[self._journal, home] + 2, last)
+        goal = min((await self._run.output_ends())[self._journal, home] + 2, self._end_of(home))
         await self._until(lambda ends: ends[self._journal, home] >= goal, worker)
         worker.kill()
         await self._killed(worker)
@@ -153,7 +164,7 @@ class Disturbed:
         worker = await self._run.start_armed([filled], before=_before("small_disk", disk))
         await worker.logged(f"keep_full at {fault.step} {home}/", PATIENCE_SECONDS)
         says = ["snapshot not written", *(["not released"] if self._run.topics.marks else [])]
-        complete = {(self._journal, home): len(values) for home, values in self._undisturbed.journals.items()}
+        complete = {(self._journal, home): self._end_of(home) for home in self._undisturbed.journals}
         await self._until(
             lambda ends: worker.has_logged(*says) or all(ends[place] >= end for place, end in complete.items()), worker
         )
@@ -224,6 +235,28 @@ class Disturbed:
         await self._refused(self._run, "older copy")
         assert await self._run.output_ends() == before, "a worker that refuses writes nothing"
         self._run.values["datadir"] = f"{datadir}-older"
+        await self._note_foreign()  # notes that are newer than the copy are gone
+
+    async def foreign(self, fault: Fault, home: int, sequence: int) -> None:
+        """A record of nobody is appended at a step to all that the role alone writes and reads again.
+
+        The worker goes on behind it, and says so of its journal, which it reads again at once. It is killed, and an
+        operator notes what is foreign. Of what the role reads the frozen logs hold such records: they are part of what
+        it folds, so none can come later without a change of bytes.
+        """
+        places = [(self._run.settings.physical(topic), topic, home) for topic in self._run.topics.own]
+        record = {"bootstrap": self._run.settings.bootstrap, "value": FOREIGN[fault.amount].hex(), "places": places}
+        worker = await self._run.start_armed([_call("put_foreign", record, fault.step, home, sequence)])
+        for _, topic, _ in places:
+            await worker.logged(f"put_foreign: {topic}/{home} offset", PATIENCE_SECONDS)
+        log = worker.log.read_text(encoding="utf-8")
+        put = {(topic, home, int(offset)) for topic, offset in re.findall(r"put_foreign: (\S+)/\d+ offset (\d+)", log)}
+        for topic, partition, offset in put:
+            if topic == self._journal:
+                await worker.logged(f"{topic}/{partition} offset {offset}: skipped a record of", PATIENCE_SECONDS)
+        worker.kill()
+        await self._killed(worker)
+        assert put <= await self._note_foreign(), f"{self._name}: `topics repair` does not list all that is foreign"
 
     # The end.
 
@@ -243,10 +276,7 @@ class Disturbed:
         await self._verify()
 
     async def _verify(self) -> None:
-        connection = Connection(self._run.settings.bootstrap, self._run.settings.topic_prefix, timeout_seconds=60)
-        keys = KeySource(seed=self._subject.key_seed)
-        system = load(self._subject.frozen.folder)  # one for each thread: encoders and kernels hold scratch memory
-        found = await asyncio.to_thread(verify_live, connection, system, keys, [self._subject.role])
+        found = await asyncio.to_thread(verify_live, *self._deployed(), [self._subject.role])
         assert not [finding for tally in found.tallies for finding in tally.findings], f"{self._name}: {found}"
 
     # Parts of operations.
@@ -261,6 +291,22 @@ class Disturbed:
         log = worker.log.read_text(encoding="utf-8")
         assert (code, says in log, "Traceback" in log) == (1, True, False), f"{self._name}: exit {code}\n{log[-3000:]}"
 
+    async def _note_foreign(self) -> set[tuple[str, int, int]]:
+        """As an operator does with `hushstream topics repair --role ROLE --note`; gives where all that is foreign lies.
+
+        What nothing is foreign in is left as it is.
+        """
+        deployed = self._deployed()
+        found = await asyncio.to_thread(repair.find, *deployed, [self._subject.role])
+        assert not [one for one in found.records if one.stops], f"{self._name}: {found.as_text()}"
+        await asyncio.to_thread(repair.note, *deployed, found)
+        return {(one.topic, one.partition, one.offset) for one in found.records}
+
+    def _deployed(self) -> tuple[Connection, System, KeySource]:
+        """What operators' commands work on; a system for each thread: encoders and kernels hold scratch memory."""
+        connection = Connection(self._run.settings.bootstrap, self._run.settings.topic_prefix, timeout_seconds=60)
+        return connection, load(self._subject.frozen.folder), KeySource(seed=self._subject.key_seed)
+
     async def _run_until_snapshots(self) -> None:
         """A partition without a snapshot cannot know that its topics are others: each gets one."""
         for home in self._undisturbed.journals:
@@ -269,8 +315,8 @@ class Disturbed:
 
     def _other_topics(self, name: str, **logs: Any) -> Any:
         """The same deployment on topics that are new, with the same data directory."""
-        kept = {name: self._run.values[name] for name in ("deployment", "role", "datadir")}
-        return self._subject.make(f"{self._name}-{name}{len(self._copies)}", **logs, **kept)
+        datadir = self._run.values["datadir"]
+        return self._subject.make(f"{self._name}-{name}{len(self._copies)}", **logs, datadir=datadir)
 
     def _snapshots(self) -> dict[int, int]:
         """The sequence numbers of the snapshots that are there, by home partition."""
@@ -319,6 +365,7 @@ OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "rebalance": Disturbed.rebalance,
     "wiped": Disturbed.wiped,
     "older-copy": Disturbed.older_copy,
+    "foreign": Disturbed.foreign,
 }
 
 

@@ -18,7 +18,10 @@ MARKS = ("marking", "marked")
 
 STEPS = ("decoded", "folded", "journal_sent", "journal_acked", *MARKS, "released", "committed", "snapshot")
 CLOCK_SECONDS = (-400 * 86400, -3600, -5, 5, 3600, 400 * 86400)
-ONCE = ("rebalance", "full-disk", "no-room", "wiped", "older-copy")
+FOREIGN = (bytes.fromhex("c301") + b"\xee" * 58, b"of nobody " * 6, bytes.fromhex("c301") + b"\xee" * 8, bytes(60))
+"""Records that no chain holds and no key of a zone made: an unknown schema with content and without, and garbage."""
+
+ONCE = ("rebalance", "full-disk", "no-room", "wiped", "older-copy", "foreign")
 """Operations that every role meets once before anything is drawn; it meets kills and stops at every step."""
 
 _FAULT = re.compile(r"([a-z-]+)@([a-z_]+)\+(\d+)/(\d+)(?::(-?\d+))?")
@@ -33,7 +36,7 @@ class Fault:
         step: of the protocol.
         ahead: journal records to go before it happens.
         home: counts through the home partitions that have so many records to come.
-        amount: seconds by which the clock moves.
+        amount: seconds by which the clock moves; which record of `FOREIGN` is appended.
     """
 
     operation: str
@@ -97,4 +100,6 @@ def steps_of(kind: str) -> tuple[str, ...]:
 def _fault(draw: random.Random, steps: Sequence[str], operation: str, amount: int = 0) -> Fault:
     if operation == "clock" and not amount:
         amount = draw.choice(CLOCK_SECONDS)
+    if operation == "foreign":
+        amount = draw.randrange(len(FOREIGN))
     return Fault(operation, draw.choice(steps), draw.randint(1, 2), draw.randrange(3), amount)

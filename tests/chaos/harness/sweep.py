@@ -22,7 +22,7 @@ from tests.chaos.harness.related import KEY_SEED as RELATED_KEY_SEED
 from tests.chaos.harness.related import freeze as freeze_related
 from tests.chaos.harness.related_promises import check as check_related
 from tests.chaos.harness.roles import role
-from tests.chaos.harness.schedule import Fault, Lane
+from tests.chaos.harness.schedule import FOREIGN, Fault, Lane
 
 from hushstream.ops.check.verify import verified_topics
 
@@ -88,11 +88,13 @@ class Sweep:
         logs = frozen.of(kind.role)
         topics = {topic: frozen.system.partitions[topic] for topic in verified_topics(frozen.system, [kind.role])}
         arguments = {"name": kind.role, "folder": str(frozen.folder), "seed": key_seed}
+        # The operators' commands seal what they write for a deployment and a role by these names.
+        names = {"deployment": frozen.system.config.deployment, "role": kind.role}
 
         def make(lane: str, logs: Any = logs, **settings: Any) -> Any:
             return Deployment(
                 self._bench, lane, f"{HERE}/roles.py:role", arguments, role(kind.role, frozen.folder, key_seed), logs,
-                kind.homes, {"fixed_records": kind.unit, **BUSY, **settings}, topics,
+                kind.homes, {"fixed_records": kind.unit, **names, **BUSY, **settings}, topics,
             )  # fmt: skip
 
         leading = (log for (topic, _), log in logs.items() if kind.role != "learner" or topic == "contexts")
@@ -107,6 +109,9 @@ class Sweep:
             async with run:
                 worker = await run.start()
                 await run.folded_all(PATIENCE_SECONDS)
+                for topic, partition, offset in _foreign_in(subject.frozen.of(subject.role)):
+                    skipped = f"{topic}/{partition} offset {offset}: skipped a record of"
+                    await worker.logged(skipped, PATIENCE_SECONDS)
                 worker.kill(signal.SIGTERM)
                 assert await worker.exit_code(PATIENCE_SECONDS) == 0, worker.log.read_text(encoding="utf-8")[-3000:]
                 audit = await run.audit()
@@ -221,6 +226,13 @@ class Sweep:
         audit = await run.audit()
         assert audit == self._undisturbed[name], f"{name}: other bytes than with brokers that stay"
         await subject.promises(subject.role, run, audit, subject.frozen)
+
+
+def _foreign_in(logs: Mapping[tuple[str, int], Sequence[tuple[int, bytes]]]) -> list[tuple[str, int, int]]:
+    """Where frozen logs hold records of nobody."""
+    return [
+        (*place, offset) for place, log in logs.items() for offset, (_, value) in enumerate(log) if value in FOREIGN
+    ]
 
 
 async def _kafka(folder: Path, command: str, number: int) -> None:
