@@ -228,6 +228,7 @@ class Deployment:
         self.pace_seconds = 0.0
         self.ahead_seconds = 0.0
         self.copied_journals: Mapping[int, Sequence[bytes]] = {}
+        self._lost: dict[Place, tuple[int, int]] = {}
         values = {
             "bootstrap": bench.bootstrap,
             "role": name,
@@ -416,7 +417,7 @@ class Deployment:
     ) -> tuple[Machine, tuple[bytes, ...], int]:
         machine = self.make_machine(partition)
         places = [*machine.inputs, *machine.broadcasts, machine.journal]
-        reader.open(dict.fromkeys(places, 0))
+        reader.open({place: 0 for place in places if place not in self._lost})
         end = (await reader.end_offsets([machine.journal]))[machine.journal]
         values = [record.value for record in await reader.read(machine.journal, 0, end)]
         machine.start(values[0])
@@ -425,7 +426,7 @@ class Deployment:
             try:
                 if sequence_of(machine, value) != sequence + 1:
                     raise OffChain("sequence")
-                parts = [await _slice(reader, part) for part in machine.recovery_ranges(value)]
+                parts = [await self._slice(reader, part) for part in machine.recovery_ranges(value)]
                 step = machine.replay(value, parts)
             except OffChain:
                 skipped += 1
@@ -453,7 +454,7 @@ class Deployment:
                     for place in places
                     if machine.positions().get(place, 0) < ends[place]
                 ]
-                ready = machine.ready([await _slice(reader, part) for part in rest]) if rest else ()
+                ready = machine.ready([await self._slice(reader, part) for part in rest]) if rest else ()
                 if ready and any(step.journal is not None for step in machine.fold(ready)):
                     return False
         # A journal may be a whole send ahead of what it releases, however long a loaded machine takes for that.
@@ -504,6 +505,26 @@ class Deployment:
             await admin.delete_records(dict.fromkeys(places, RecordsToDelete(before_offset=-1)))
         finally:
             await admin.close()
+
+    async def lose(self, place: Place, low: int, first: int) -> None:
+        """Delete an input's records below ``first``; those from ``low`` on were not folded, and are lost."""
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bench.bootstrap)
+        await admin.start()
+        try:
+            deleted = TopicPartition(self.settings.physical(place[0]), place[1])
+            await admin.delete_records({deleted: RecordsToDelete(before_offset=first)})
+        finally:
+            await admin.close()
+        self._lost[place] = (low, first)
+
+    async def _slice(self, reader: LogReader, part: InputRange) -> InputSlice:
+        """What is or was folded of a range: what was deleted since is known here, what is lost is left out."""
+        place = (part.topic, part.partition)
+        if place not in self._lost:
+            return InputSlice(*part, records=tuple(await reader.read(place, part.low, part.high)))
+        low, first = self._lost[place]
+        kept = [offset for offset in range(part.low, part.high) if not low <= offset < first]
+        return InputSlice(*part, records=tuple(InputRecord(offset, *self._logs[place][offset]) for offset in kept))
 
     async def delete_topics(self) -> None:
         """Take the topics away: every client that starts is told all that there are."""
@@ -562,10 +583,6 @@ class Deployment:
             await asyncio.gather(*sent)
         finally:
             await producer.stop()
-
-
-async def _slice(reader: LogReader, part: InputRange) -> InputSlice:
-    return InputSlice(*part, records=tuple(await reader.read((part.topic, part.partition), part.low, part.high)))
 
 
 def _assert_in_order(found: Sequence[bytes], expected: Sequence[bytes], place: Place) -> None:

@@ -10,16 +10,20 @@ import re
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.harness.schedule import FOREIGN, Fault, Lane
+from tests.chaos.harness.losses import without
+from tests.chaos.harness.schedule import FOREIGN, LAST, MOST_LOST, Fault, Lane
 
 from hushstream.agents.recovery.snapshots import SnapshotStore
 from hushstream.agents.worker.deployment import KeySource, load
 from hushstream.engine.declare.declaration import System
+from hushstream.engine.machine import spilling
 from hushstream.ops import repair
+from hushstream.ops.check.checkpoints import From
 from hushstream.ops.check.verify import verify_live
 from hushstream.ops.connection import Connection
 from patience import Patience
@@ -57,6 +61,37 @@ class Subject:
     pace_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Input that was deleted before it was folded.
+
+    Attributes:
+        source: the input.
+        low, first: ``low <= offset < first``.
+        journaled: the last journal record of its home partition then.
+    """
+
+    source: tuple[str, int]
+    low: int
+    first: int
+    journaled: int
+
+    @property
+    def records(self) -> tuple[tuple[str, int], int, int]:
+        """Which records are lost."""
+        return self.source, self.low, self.first
+
+    @property
+    def word(self) -> str:
+        """The word with which an operator accepts the loss."""
+        topic, home = self.source
+        return f"{home}:{topic}/{home}:{self.low}-{self.first}"
+
+
+class TooFewLeft(Exception):
+    """A deployment is too near the end of its inputs for a fault."""
+
+
 class Disturbed:
     """One lane while it runs."""
 
@@ -69,10 +104,12 @@ class Disturbed:
         self._copies: list[Any] = []
         self._beside: Mapping[int, int] = {}
         """How many records lay beside the chain of each journal when the fault began."""
+        self._lost: Lost | None = None
         self.met: list[Fault] = []
 
     async def meet(self, lane: Lane) -> None:
         """Do all of a lane, let one worker finish, and hold what is left to the promises."""
+        assert not [fault for fault in lane.faults[:-1] if fault.operation in LAST], f"{lane}: not the last"
         self._run = self._subject.make(self._name)
         try:
             await self._run.__aenter__()
@@ -87,15 +124,20 @@ class Disturbed:
 
     async def _meet(self, fault: Fault) -> None:
         self._run.pace_seconds = self._subject.pace_seconds
-        home, sequence = await self._place(fault)
-        if home is None:
+        try:
+            home, sequence = await self._place(fault)
+            await OPERATIONS[fault.operation](self, fault, home, sequence)
+        except TooFewLeft:
             self._say(f"{self._name}: {fault} not met: too few records are left")
-            return
-        await OPERATIONS[fault.operation](self, fault, home, sequence)
-        self.met.append(fault)
+        else:
+            self.met.append(fault)
 
-    async def _place(self, fault: Fault) -> tuple[int | None, int]:
-        """A home partition with enough records to come, and the sequence number to wait for."""
+    async def _place(self, fault: Fault) -> tuple[int, int]:
+        """A home partition with enough records to come, and the sequence number to wait for.
+
+        Raises:
+            TooFewLeft: there is none.
+        """
         chains = {home: set(values) for home, values in self._undisturbed.journals.items()}
         found = await self._run.all_records([(self._journal, home) for home in chains])
         journals = {home: [record.value for record in records] for (_, home), records in found.items()}
@@ -103,7 +145,7 @@ class Disturbed:
         self._beside = {home: len(values) - 1 - ends[home] for home, values in journals.items()}
         homes = [home for home, chain in sorted(chains.items()) if len(chain) - 1 - ends[home] >= fault.ahead + 4]
         if not homes:
-            return None, 0
+            raise TooFewLeft
         home = homes[fault.home % len(homes)]
         return home, ends[home] + fault.ahead
 
@@ -258,10 +300,43 @@ class Disturbed:
         await self._killed(worker)
         assert put <= await self._note_foreign(), f"{self._name}: `topics repair` does not list all that is foreign"
 
+    async def lost_inputs(self, fault: Fault, home: int, sequence: int) -> None:
+        """Records that a role has not folded are deleted: it refuses, and goes on by the word that it names.
+
+        It is killed as soon as it has noted that an operator accepts the loss. Whoever goes on needs no word.
+        """
+        ended = [_signal(fault.step, home, sequence, signal.SIGTERM)]
+        # Whoever goes on needs a state that holds all that was folded: this one may be long about it.
+        worker = await self._run.start_armed(ended, session_timeout_seconds=PATIENCE_SECONDS)
+        assert await worker.exit_code(PATIENCE_SECONDS) == 0, worker.log.read_text(encoding="utf-8")[-3000:]
+        journaled, folded = self._folded(home)
+        left = {source: len(self._subject.frozen.logs[source]) - offset for source, offset in folded.items()}
+        sources = [source for source, number in sorted(left.items()) if number > MOST_LOST]
+        if not sources:
+            raise TooFewLeft  # a snapshot may come much later than it was asked for
+        source = sources[fault.ahead % len(sources)]
+        low, first = folded[source], folded[source] + fault.amount
+        await self._run.lose(source, low, first)
+        self._lost = Lost(source, low, first, journaled)
+        before = (await self._run.output_ends())[self._journal, home]
+        refused = await self._run.start()
+        await refused.logged(f"--accept-loss {self._lost.word}: nothing will follow from them", PATIENCE_SECONDS)
+        if len(self._undisturbed.journals) > 1:  # the others go on
+            refused.kill(signal.SIGTERM)
+        code, log = await refused.exit_code(PATIENCE_SECONDS), refused.log.read_text(encoding="utf-8")
+        assert code in (0, 1), f"{self._name}: exit {code}\n{log[-3000:]}"
+        assert "Traceback" not in log, log[-3000:]
+        after = (await self._run.output_ends())[self._journal, home]
+        assert after == before, f"{self._name}: a partition that is refused writes nothing"
+        worker = await self._run.start(accept_loss=[self._lost.word])
+        await worker.logged("by the operator's word", PATIENCE_SECONDS)
+        worker.kill()
+        await self._killed(worker)
+
     # The end.
 
     async def finish(self) -> None:
-        """Let one worker fold the rest; then nothing may tell the run from one without faults."""
+        """Let one worker fold the rest; then nothing may tell the run from one without faults, unless input is lost."""
         run = self._run
         run.pace_seconds = 0.0
         worker = await run.start()
@@ -271,13 +346,28 @@ class Disturbed:
         code = await worker.exit_code(PATIENCE_SECONDS)
         assert code == 0, worker.log.read_text(encoding="utf-8")[-3000:]
         audit = await run.audit()
-        assert audit == self._undisturbed, f"{self._name}: other bytes than without faults"
-        await self._subject.promises(self._subject.role, run, audit, self._subject.frozen)
-        await self._verify()
+        if self._lost is None:
+            assert audit == self._undisturbed, f"{self._name}: other bytes than without faults"
+            frozen, start = self._subject.frozen, From.GENESIS
+        else:
+            self._require_same_before(self._lost, audit)
+            frozen, start = without(self._subject.frozen, *self._lost.records), From.CHECKPOINT
+        await self._subject.promises(self._subject.role, run, audit, frozen)
+        await self._verify(start)
 
-    async def _verify(self) -> None:
-        found = await asyncio.to_thread(verify_live, *self._deployed(), [self._subject.role])
+    def _require_same_before(self, lost: Lost, audit: Any) -> None:
+        """Until the loss, and in all other home partitions, nothing may tell the run from one without faults."""
+        for home, values in self._undisturbed.journals.items():
+            found = audit.journals[home]
+            until = lost.journaled + 1 if home == lost.source[1] else len(found)
+            assert found[:until] == values[:until], f"{self._name}: other bytes than without faults"
+            assert len(found) > lost.journaled + 1 or home != lost.source[1], f"{self._name}: nothing follows the loss"
+
+    async def _verify(self, start: From) -> None:
+        found = await asyncio.to_thread(verify_live, *self._deployed(), [self._subject.role], start)
         assert not [finding for tally in found.tallies for finding in tally.findings], f"{self._name}: {found}"
+        noted = {(note.source, note.low, note.high) for tally in found.tallies for note in tally.lost}
+        assert noted == ({self._lost.records} if self._lost else set()), f"{self._name}: {found}"
 
     # Parts of operations.
 
@@ -336,6 +426,21 @@ class Disturbed:
                 found[home] = snapshot.sequence
         return found
 
+    def _folded(self, home: int) -> tuple[int, Mapping[tuple[str, int], int]]:
+        """The last journal record in the state on disk of one home partition, and how far it has folded each input."""
+        settings = self._run.settings.model_copy(update={"datadir": Path(self._run.values["datadir"])})
+        store, machine = SnapshotStore(settings, self._run.make_machine), self._run.make_machine(home)
+        with ExitStack() as stack:
+            if (spills := spilling(machine)) is not None:
+                users = store.users(home)
+                stack.callback(users.close)
+                spills.keep_users(users, settings.resident_users)
+            snapshot = store.load(home)
+            assert snapshot is not None, f"{self._name}: a worker that ends saves its state"
+            machine.start(snapshot.genesis)
+            machine.restore(snapshot.state)
+            return snapshot.sequence, {source: machine.positions()[source] for source in machine.inputs}
+
     async def _settled_ends(self) -> Mapping[Any, int]:
         """Where the outputs end once the brokers have appended, and copied, all that a killed worker had sent."""
         waiting = Patience(PATIENCE_SECONDS)
@@ -366,6 +471,7 @@ OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "wiped": Disturbed.wiped,
     "older-copy": Disturbed.older_copy,
     "foreign": Disturbed.foreign,
+    "lost-inputs": Disturbed.lost_inputs,
 }
 
 
