@@ -22,10 +22,11 @@ from hushstream.agents.recovery.snapshots import SnapshotStore
 from hushstream.agents.worker.deployment import KeySource, load
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.machine import spilling
-from hushstream.ops import repair
+from hushstream.ops import rebuild, repair
 from hushstream.ops.check.checkpoints import From
 from hushstream.ops.check.verify import verify_live
 from hushstream.ops.connection import Connection
+from hushstream.schemas.errors import HushstreamError
 from patience import Patience
 
 SURROUNDINGS = str(Path(__file__).with_name("surroundings.py"))
@@ -68,13 +69,11 @@ class Lost:
     Attributes:
         source: the input.
         low, first: ``low <= offset < first``.
-        journaled: the last journal record of its home partition then.
     """
 
     source: tuple[str, int]
     low: int
     first: int
-    journaled: int
 
     @property
     def records(self) -> tuple[tuple[str, int], int, int]:
@@ -105,6 +104,10 @@ class Disturbed:
         self._beside: Mapping[int, int] = {}
         """How many records lay beside the chain of each journal when the fault began."""
         self._lost: Lost | None = None
+        self._same_until: Mapping[int, int] = {}
+        """Behind which journal record of a home partition other bytes follow than without faults."""
+        self._epochs = 1
+        """How many epochs of noise the role has had, if it is one that releases."""
         self.met: list[Fault] = []
 
     async def meet(self, lane: Lane) -> None:
@@ -138,16 +141,22 @@ class Disturbed:
         Raises:
             TooFewLeft: there is none.
         """
-        chains = {home: set(values) for home, values in self._undisturbed.journals.items()}
-        found = await self._run.all_records([(self._journal, home) for home in chains])
-        journals = {home: [record.value for record in records] for (_, home), records in found.items()}
-        ends = {home: len(chains[home].intersection(values)) - 1 for home, values in journals.items()}
-        self._beside = {home: len(values) - 1 - ends[home] for home, values in journals.items()}
-        homes = [home for home, chain in sorted(chains.items()) if len(chain) - 1 - ends[home] >= fault.ahead + 4]
+        found = await self._reached()
+        left = {home: len(chain) - 1 - found[home] for home, chain in self._undisturbed.journals.items()}
+        homes = [home for home, number in sorted(left.items()) if number >= fault.ahead + 4]
         if not homes:
             raise TooFewLeft
         home = homes[fault.home % len(homes)]
-        return home, ends[home] + fault.ahead
+        return home, found[home] + fault.ahead
+
+    async def _reached(self) -> Mapping[int, int]:
+        """The last record of each journal; until then it is what it is without faults. Counts what lies beside it."""
+        chains = {home: set(values) for home, values in self._undisturbed.journals.items()}
+        found = await self._run.all_records([(self._journal, home) for home in chains])
+        journals = {home: [record.value for record in records] for (_, home), records in found.items()}
+        last = {home: len(chains[home].intersection(values)) - 1 for home, values in journals.items()}
+        self._beside = {home: len(values) - 1 - last[home] for home, values in journals.items()}
+        return last
 
     def _end_of(self, home: int) -> int:
         """Where a journal ends at least, once all is folded."""
@@ -317,7 +326,7 @@ class Disturbed:
         source = sources[fault.ahead % len(sources)]
         low, first = folded[source], folded[source] + fault.amount
         await self._run.lose(source, low, first)
-        self._lost = Lost(source, low, first, journaled)
+        self._lost, self._same_until = Lost(source, low, first), {home: journaled}
         before = (await self._run.output_ends())[self._journal, home]
         refused = await self._run.start()
         await refused.logged(f"--accept-loss {self._lost.word}: nothing will follow from them", PATIENCE_SECONDS)
@@ -333,6 +342,51 @@ class Disturbed:
         worker.kill()
         await self._killed(worker)
 
+    async def lost_marks(self, fault: Fault, home: int, sequence: int) -> None:
+        """All marks are gone after a kill at a step: the role refuses, and goes on by what its refusal names.
+
+        Where records of nobody lie under their keys, as compaction would leave them, that is `marks rebuild`; where the
+        topic was made again, a word for each partition. The next release of a role that adds noise pays for an epoch.
+        """
+        await self._killed(await self._run.start_armed([_signal(fault.step, home, sequence, signal.SIGKILL)]))
+        await self._settled_ends()
+        found = await self._reached()
+        if fault.amount:
+            await self._run.make_marks_again()
+            log = await self._refused(self._run, "--accept-loss")
+            words = dict(re.findall(r"--accept-loss ((\d+):\w+:1): ", log))
+            assert sorted(words.values()) == sorted(map(str, found)), f"{self._name}: {words}\n{log[-3000:]}"
+            worker = await self._run.start(accept_loss=list(words))
+            for partition in found:
+                said = f"partition {partition}: went on with a refused journal by the operator's word"
+                await worker.logged(said, PATIENCE_SECONDS)
+            worker.kill()
+            await self._killed(worker)
+        else:
+            await self._run.replace_marks(FOREIGN[0])
+            await self._refused(self._run, f"marks rebuild --role {self._subject.role}")
+            await self._rebuild_marks(found)
+        for partition in found:
+            read = await self._run.read_marks(partition)
+            accepted = [mark.generation for mark in read.marks if mark.accepted]
+            assert (accepted, read.missing) == ([1], ""), f"{self._name}: {read}"
+        if self._subject.role != "learner":  # of those here none adds noise
+            self._same_until, self._epochs = found, 2
+
+    async def _rebuild_marks(self, journaled: Mapping[int, int]) -> None:
+        """As an operator does with `hushstream marks rebuild --role ROLE --write`, once no worker is in the group."""
+        deployed, waiting = self._deployed(), Patience(PATIENCE_SECONDS)
+        while True:
+            try:
+                made = await asyncio.to_thread(rebuild.plan, *deployed, self._subject.role, self._run.settings.group)
+                break
+            except HushstreamError as error:
+                if waiting.over or "expected no worker of group" not in str(error):
+                    raise
+                await asyncio.sleep(0.3)
+        assert {one.partition: one.mark.sequence for one in made.partitions} == journaled, f"{self._name}: {made}"
+        await asyncio.to_thread(rebuild.write, *deployed, made)
+
     # The end.
 
     async def finish(self) -> None:
@@ -346,22 +400,25 @@ class Disturbed:
         code = await worker.exit_code(PATIENCE_SECONDS)
         assert code == 0, worker.log.read_text(encoding="utf-8")[-3000:]
         audit = await run.audit()
-        if self._lost is None:
-            assert audit == self._undisturbed, f"{self._name}: other bytes than without faults"
-            frozen, start = self._subject.frozen, From.GENESIS
+        if self._same_until:
+            self._require_same_before(audit)
         else:
-            self._require_same_before(self._lost, audit)
-            frozen, start = without(self._subject.frozen, *self._lost.records), From.CHECKPOINT
-        await self._subject.promises(self._subject.role, run, audit, frozen)
+            assert audit == self._undisturbed, f"{self._name}: other bytes than without faults"
+        frozen, start = self._subject.frozen, From.GENESIS
+        if self._lost is not None:
+            frozen, start = without(frozen, *self._lost.records), From.CHECKPOINT
+        await self._subject.promises(self._subject.role, run, audit, frozen, self._epochs)
         await self._verify(start)
 
-    def _require_same_before(self, lost: Lost, audit: Any) -> None:
-        """Until the loss, and in all other home partitions, nothing may tell the run from one without faults."""
+    def _require_same_before(self, audit: Any) -> None:
+        """Until a loss, and in all other home partitions, nothing may tell the run from one without faults."""
         for home, values in self._undisturbed.journals.items():
             found = audit.journals[home]
-            until = lost.journaled + 1 if home == lost.source[1] else len(found)
+            until = self._same_until.get(home, len(values)) + 1
             assert found[:until] == values[:until], f"{self._name}: other bytes than without faults"
-            assert len(found) > lost.journaled + 1 or home != lost.source[1], f"{self._name}: nothing follows the loss"
+            if until < len(values):
+                following = slice(until, until + 1)
+                assert found[following] != values[following], f"{self._name}: what was lost changed nothing"
 
     async def _verify(self, start: From) -> None:
         found = await asyncio.to_thread(verify_live, *self._deployed(), [self._subject.role], start)
@@ -375,11 +432,12 @@ class Disturbed:
         code = await worker.exit_code(PATIENCE_SECONDS)
         assert code == -signal.SIGKILL, f"{self._name}: exit {code}\n{worker.log.read_text(encoding='utf-8')[-3000:]}"
 
-    async def _refused(self, run: Any, says: str, **started: Any) -> None:
+    async def _refused(self, run: Any, says: str, **started: Any) -> str:
         worker = await run.start_armed([], **started)
         code = await worker.exit_code(PATIENCE_SECONDS)
-        log = worker.log.read_text(encoding="utf-8")
+        log: str = worker.log.read_text(encoding="utf-8")
         assert (code, says in log, "Traceback" in log) == (1, True, False), f"{self._name}: exit {code}\n{log[-3000:]}"
+        return log
 
     async def _note_foreign(self) -> set[tuple[str, int, int]]:
         """As an operator does with `hushstream topics repair --role ROLE --note`; gives where all that is foreign lies.
@@ -472,6 +530,7 @@ OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "older-copy": Disturbed.older_copy,
     "foreign": Disturbed.foreign,
     "lost-inputs": Disturbed.lost_inputs,
+    "lost-marks": Disturbed.lost_marks,
 }
 
 

@@ -23,7 +23,7 @@ FOREIGN = (bytes.fromhex("c301") + b"\xee" * 58, b"of nobody " * 6, bytes.fromhe
 
 ONCE = ("rebalance", "full-disk", "no-room", "wiped", "older-copy", "foreign")
 """Operations that every role meets once before anything is drawn; it meets kills and stops at every step."""
-LAST = ("lost-inputs",)
+LAST = ("lost-inputs", "lost-marks")
 """The same, but none follows them in a lane: what is folded behind them is not what it is without faults."""
 MOST_LOST = 3
 """So few that something follows from the records behind them, whatever the role."""
@@ -40,7 +40,8 @@ class Fault:
         step: of the protocol.
         ahead: journal records to go before it happens.
         home: counts through the home partitions that have so many records to come.
-        amount: seconds by which the clock moves; which record of `FOREIGN` is appended; how many records are lost.
+        amount: seconds by which the clock moves; which record of `FOREIGN` is appended; how many records are lost; in
+            which way marks are lost.
     """
 
     operation: str
@@ -84,11 +85,12 @@ def draw_lanes(seed: int, kinds: Sequence[str], faults: int, lane_faults: int) -
     lanes = []
     for kind in kinds:
         steps = steps_of(kind)
-        due = [_fault(draw, steps, operation) for operation in (*ONCE, *LAST)]
+        last = last_of(kind)
+        due = [_fault(draw, steps, operation) for operation in (*ONCE, *last)]
         due += [_fault(draw, (step,), operation) for operation in ("kill", "stop") for step in steps]
         due += [_fault(draw, steps, "clock", sign * abs(draw.choice(CLOCK_SECONDS))) for sign in (-1, 1)]
         while len(due) * len(kinds) < faults or len(due) % lane_faults:
-            others = (*ONCE, *LAST) if lane_faults * sum(f.operation in LAST for f in due) < len(due) else ONCE
+            others = (*ONCE, *last) if lane_faults * sum(f.operation in LAST for f in due) < len(due) else ONCE
             operation = draw.choices(("kill", "stop", "clock", *others), (8, 4, 2, *[1] * len(others)))[0]
             due.append(_fault(draw, steps, operation))
         draw.shuffle(due)
@@ -104,6 +106,11 @@ def steps_of(kind: str) -> tuple[str, ...]:
     return tuple(step for step in STEPS if step not in MARKS or "aggregator" not in kind)
 
 
+def last_of(kind: str) -> tuple[str, ...]:
+    """The operations of `LAST` that a kind of role can meet."""
+    return tuple(operation for operation in LAST if operation != "lost-marks" or set(MARKS) <= set(steps_of(kind)))
+
+
 def _fault(draw: random.Random, steps: Sequence[str], operation: str, amount: int = 0) -> Fault:
     if operation == "clock" and not amount:
         amount = draw.choice(CLOCK_SECONDS)
@@ -111,4 +118,6 @@ def _fault(draw: random.Random, steps: Sequence[str], operation: str, amount: in
         amount = draw.randrange(len(FOREIGN))
     if operation == "lost-inputs":
         amount = draw.randint(1, MOST_LOST)
+    if operation == "lost-marks":
+        amount = draw.randrange(2)
     return Fault(operation, draw.choice(steps), draw.randint(1, 2), draw.randrange(3), amount)

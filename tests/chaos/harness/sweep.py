@@ -9,13 +9,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tests.agents.harness.bench import Audit, Bench, Deployment
 from tests.chaos.harness.faults import PATIENCE_SECONDS, Disturbed, Subject, shrink
 from tests.chaos.harness.frozen import KEY_SEED as P2B_KEY_SEED
+from tests.chaos.harness.frozen import configuration
 from tests.chaos.harness.frozen import freeze as freeze_p2b
 from tests.chaos.harness.promises import check as check_p2b
 from tests.chaos.harness.related import KEY_SEED as RELATED_KEY_SEED
@@ -24,6 +25,7 @@ from tests.chaos.harness.related_promises import check as check_related
 from tests.chaos.harness.roles import role
 from tests.chaos.harness.schedule import FOREIGN, Fault, Lane
 
+from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.ops.check.verify import verified_topics
 
 HERE = Path(__file__).parent
@@ -38,6 +40,9 @@ BUSY = {
     "fetch_wait_milliseconds": 100,
 }
 """On a machine with more workers than processors: none is thought dead that only waits its turn."""
+
+TWO_LIVES = BudgetConfig(epsilon=9.0, delta=1e-9)
+"""A shuffler can go on after its marks were lost: the other system's counter can pay for three epochs."""
 
 TOGETHER = 8
 """Deployments that are disturbed at the same time; each has a worker or two at work."""
@@ -65,7 +70,8 @@ KINDS = {
 
 def freeze(folder: Path) -> Mapping[str, Any]:
     """Frozen inputs of each system, by its name; not to be called from an event loop."""
-    return {"p2b": freeze_p2b(folder / "p2b"), "colin": freeze_related(folder / "related", "server")}
+    p2b = replace(configuration(), budget=TWO_LIVES)
+    return {"p2b": freeze_p2b(folder / "p2b", config=p2b), "colin": freeze_related(folder / "related", "server")}
 
 
 class Sweep:
