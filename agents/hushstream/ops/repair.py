@@ -24,7 +24,7 @@ from hushstream.engine.declare.role import Role
 from hushstream.engine.journal.chain import BEGINNING, CHAIN_BYTES, Digester, PublicDigester
 from hushstream.engine.journal.marks import MarkSeal
 from hushstream.engine.journal.notes import FOREIGN, Note, NoteSeal, is_noted, notes_in
-from hushstream.engine.records import InputRecord, TopicPartition
+from hushstream.engine.records import InputRecord
 from hushstream.engine.state.published import StateSeal, StateUnreadable
 from hushstream.ops.connection import Connection, client_errors
 from hushstream.privacy.amounts import count_text
@@ -32,8 +32,6 @@ from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError, fingerprint_of
 from hushstream.schemas.reasons import Reason
 from hushstream.schemas.topics import physical
-
-_AT_ONCE = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +177,7 @@ async def journal_walk(
     )
     first = (await reader.first_offsets([journal]))[journal]
     chain, others = ChainWalk(schemas, digesters, begins=first == 0), []
-    async for record in _records(reader, journal):
+    async for record in reader.all_records(journal):
         why = chain.judge(record)
         if why:
             others.append((record, why))
@@ -210,8 +208,7 @@ async def _of_marks(
         place, reader, MarkSeal(system.config.deployment, role.name, home, make.mark_keys()), role.name
     )
     found = [
-        Found(role.name, home, *place, offset, size, _NO_MARK, noted=is_noted(notes, place, offset))
-        for offset, size in read.foreign
+        Found(role.name, home, *place, *met, _NO_MARK, noted=is_noted(notes, place, met[0])) for met in read.foreign
     ]
     if read.missing:
         why = f"{read.missing}; `hushstream marks rebuild --role {role.name}`"
@@ -223,21 +220,13 @@ async def _of_states(reader: LogReader, role: Role, home: int, system: System, m
     place = (role.state.name, home)
     seal = StateSeal(system.config.deployment, role.name, home, make.state_keys())
     found = []
-    async for record in _records(reader, place):
+    async for record in reader.all_records(place):
         try:
             if record.value:
                 seal.unpack(record.value)
         except StateUnreadable as error:
             found.append(Found(role.name, home, *place, record.offset, len(record.value), str(error)))
     return found
-
-
-async def _records(reader: LogReader, place: TopicPartition) -> Any:
-    first, end = (await reader.first_offsets([place]))[place], (await reader.end_offsets([place]))[place]
-    reader.open({place: first})
-    for low in range(first, end, _AT_ONCE):
-        for record in await reader.read(place, low, min(end, low + _AT_ONCE)):
-            yield record
 
 
 def note(connection: Connection, system: System, keys: KeySource, repair: Repair) -> int:
