@@ -184,6 +184,10 @@ async def test_every_loss_names_the_command_that_mends_it_and_that_command_does(
         found, said = await hushstream(tmp_path, bootstrap, "verify", "--role", "learner")
         assert found == 0, said
         assert f"{len(GARBAGE) + int(written[1])} noted" in said
+        found, said = await hushstream(tmp_path, bootstrap, "verify", "--role", "learner", "--from", "last-checkpoint")
+        assert found == 0, said  # which asks the marks, too
+        found, said = await hushstream(tmp_path, bootstrap, "topics", "repair", "--role", "learner")
+        assert said.count("noted before: no mark of this place") == len(GARBAGE)
 
         # Marks that are lost.
         await deleted(bootstrap, "marks-edge")

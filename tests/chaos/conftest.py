@@ -104,7 +104,7 @@ def schedule() -> Any:
 @pytest.fixture(scope="session")
 def sweep(schedule: Any, harness: Any, promises: Any) -> Any:
     """The module that runs schedules of faults; it names the modules that are loaded before it."""
-    for name in ("frozen", "related", "related_promises", "roles", "faults"):
+    for name in ("frozen", "related", "related_promises", "roles", "losses", "faults"):
         load(name)
     return load("sweep")
 

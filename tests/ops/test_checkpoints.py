@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from hushstream.agents.worker.deployment import KeySource
-from hushstream.agents.worker.roles import role_topics
-from hushstream.engine.records import InputRecord
+from hushstream.agents.worker.roles import role_topics, role_work
+from hushstream.engine.journal.notes import FOREIGN, Note, NoteSeal
+from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.ops.check.checkpoints import From
 from hushstream.ops.check.findings import Status
 from hushstream.ops.check.joined import NotOneLog, joined
@@ -144,6 +145,31 @@ def test_marks_that_are_ahead_and_a_ledger_that_holds_less_are_found(p2b: Any) -
         found = p2b.verify(LogCopy(parts), roles=("shuffler",))
         assert found.exit_code == 1
         assert any(why in finding.reason for finding in found.findings), found.as_text()
+
+
+def test_a_record_of_nobody_among_marks_is_changed_until_a_note_under_the_key_of_the_zone_names_it(p2b: Any) -> None:
+    logs, (journal, marks) = p2b.trimmed(), (("journal-shuffler", 0), ("marks-shuffler", 0))
+    offset = logs.part(marks).high
+    foreign = with_record(logs, marks, b"of nobody")
+
+    def found(copy: LogCopy) -> Any:
+        return p2b.verify(copy, roles=("shuffler",))
+
+    why = f"marks-shuffler/0 offset {offset}: expected a release mark, got something else"
+    assert [why in one.reason for one in found(foreign).findings] == [True]
+    make = role_work("shuffler", p2b.system, p2b.keys).make_machine
+    other = role_work("shuffler", p2b.system, KeySource(seed=8)).make_machine
+    place = (p2b.system.config.deployment, "shuffler", 0)
+    for keys, named, known in ((make, offset, True), (make, offset - 1, False), (other, offset, False)):
+        note = Note(FOREIGN, marks, named, named + 1)
+        noted = with_record(foreign, journal, NoteSeal(*place, keys.state_keys()).pack(note))
+        assert (found(noted).exit_code == 0) == known
+
+
+def with_record(logs: LogCopy, source: TopicPartition, value: bytes) -> LogCopy:
+    part = logs.part(source)
+    records = [*part.records, InputRecord(part.high, 1, value)]
+    return LogCopy({**logs.parts, source: PartitionCopy(part.low, part.high + 1, records)})
 
 
 def test_archives_and_what_is_left_are_one_log_again(p2b: Any) -> None:

@@ -9,7 +9,7 @@ the lost records remain, so the persons in these records are charged once more, 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,13 +21,10 @@ from hushstream.engine.declare.declaration import System, topic_of
 from hushstream.engine.declare.role import Role
 from hushstream.engine.journal.marks import MarkSeal, MarkUnreadable
 from hushstream.engine.journal.notes import LOST, Note, NoteSeal, read_without_key
-from hushstream.engine.records import TopicPartition
 from hushstream.ops.connection import Connection, client_errors
 from hushstream.privacy.keys import key_path
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
-
-_AT_ONCE = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,11 +153,11 @@ async def _inputs(reader: LogReader, role: Role, home: int, system: System, keys
         seal = NoteSeal(*place, role_work(role.name, system, keys).make_machine.state_keys())
     all_keys = seal is not None and _at_hand([role.storage_zone], keys)
     notes = {}
-    async for value in _values(reader, (role.journal, home)):
-        note = None if seal is None else seal.unpack(value)
+    async for record in reader.all_records((role.journal, home)):
+        note = None if seal is None else seal.unpack(record.value)
         checked = note is not None
         # A zone with a storage key seals notes under it: without its file we cannot say whether a note is forged.
-        note = note if note is not None or all_keys else read_without_key(value, *place)
+        note = note if note is not None or all_keys else read_without_key(record.value, *place)
         # A retried send may have written the note twice: count the loss once.
         if note is not None and note.kind == LOST:
             notes[note] = LostInput(role.name, home, note, topic_of(system, note.source[0]).tombstones, checked)
@@ -175,13 +172,13 @@ async def _journals(reader: LogReader, role: Role, home: int, system: System, ke
     if _at_hand(role.key_zones, keys):
         seal = MarkSeal(*place, role_work(role.name, system, keys).make_machine.mark_keys())
     generations = set()
-    async for value in _values(reader, (role.marks, home)):
+    async for record in reader.all_records((role.marks, home)):
         try:
-            _, fields = codec.decode(value, frozenset({"ReleaseMark"}))
+            _, fields = codec.decode(record.value, frozenset({"ReleaseMark"}))
             named = (fields["deployment"], fields["role"], fields["partition"])
-            if fields["accepted"] and named == place:
-                # A mark under a destroyed key cannot be opened; a later mark of its generation can.
-                generations |= {fields["generation"]} if seal is None or seal.unpack(value) is not None else set()
+            # A mark under a destroyed key cannot be opened; a later mark of its generation can.
+            if fields["accepted"] and named == place and (seal is None or seal.unpack(record.value) is not None):
+                generations.add(fields["generation"])
         except (CodecError, MarkUnreadable):
             continue
     return [LostJournal(role.name, home, generation, seal is not None) for generation in sorted(generations)]
@@ -192,11 +189,3 @@ def _at_hand(zones: Iterable[str], keys: KeySource) -> bool:
     if keys.seed is not None:
         return True
     return all(keys.folder is not None and key_path(keys.folder, zone).exists() for zone in zones)
-
-
-async def _values(reader: LogReader, place: TopicPartition) -> AsyncIterator[bytes]:
-    first, end = (await reader.first_offsets([place]))[place], (await reader.end_offsets([place]))[place]
-    reader.open({place: first})
-    for low in range(first, end, _AT_ONCE):
-        for record in await reader.read(place, low, min(end, low + _AT_ONCE)):
-            yield record.value or b""

@@ -2,13 +2,14 @@
 
 Readers skip foreign records (`hushstream.engine.journal.chain`), so nothing has to be removed. The operator has to find
 out who can write there, and mark the records as known. Until a note under the key of the zone names a foreign record of
-a journal (`hushstream.engine.journal.notes`), `verify` reports it as *changed*.
+a journal or among marks (`hushstream.engine.journal.notes`), `verify` reports it as *changed*. All notes of a role and
+home partition lie in its journal.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,8 +23,8 @@ from hushstream.engine.declare.declaration import System, role_of, topic_of
 from hushstream.engine.declare.role import Role
 from hushstream.engine.journal.chain import BEGINNING, CHAIN_BYTES, Digester, PublicDigester
 from hushstream.engine.journal.marks import MarkSeal
-from hushstream.engine.journal.notes import FOREIGN, Note, NoteSeal
-from hushstream.engine.records import InputRecord, TopicPartition
+from hushstream.engine.journal.notes import FOREIGN, Note, NoteSeal, is_noted, notes_in
+from hushstream.engine.records import InputRecord
 from hushstream.engine.state.published import StateSeal, StateUnreadable
 from hushstream.ops.connection import Connection, client_errors
 from hushstream.privacy.amounts import count_text
@@ -31,8 +32,6 @@ from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError, fingerprint_of
 from hushstream.schemas.reasons import Reason
 from hushstream.schemas.topics import physical
-
-_AT_ONCE = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +71,8 @@ class Repair:
 
     @property
     def to_note(self) -> tuple[Found, ...]:
-        """The foreign records of journals that no note names."""
-        return tuple(one for one in self.records if one.why == _NOT_OURS and not one.noted)
+        """The foreign records of journals and among marks that no note names."""
+        return tuple(one for one in self.records if one.why in (_NOT_OURS, _NO_MARK) and not one.noted)
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys."""
@@ -85,6 +84,7 @@ class Repair:
 
 
 _NOT_OURS = "no record of the journal's chain"
+_NO_MARK = "no mark of this place"
 
 
 class ChainWalk:
@@ -157,8 +157,11 @@ async def _find(connection: Connection, system: System, keys: KeySource, roles: 
         for role in wanted:
             make = role_work(role.name, system, keys).make_machine
             for home in range(system.homes(role)):
-                found += await _of_journal(reader, role, home, system, make, keys)
-                found += await _of_marks(reader, role, home, system, make)
+                _, others = await journal_walk(reader, role, home, system, keys)
+                seal = NoteSeal(system.config.deployment, role.name, home, make.state_keys())
+                notes = notes_in([record for record, _ in others], seal)
+                found += _of_journal(role, home, others, notes)
+                found += await _of_marks(reader, role, home, system, make, notes.values())
                 found += await _of_states(reader, role, home, system, make)
     return Repair(tuple(found))
 
@@ -174,40 +177,39 @@ async def journal_walk(
     )
     first = (await reader.first_offsets([journal]))[journal]
     chain, others = ChainWalk(schemas, digesters, begins=first == 0), []
-    async for record in _records(reader, journal):
+    async for record in reader.all_records(journal):
         why = chain.judge(record)
         if why:
             others.append((record, why))
     return chain, others
 
 
-async def _of_journal(
-    reader: LogReader, role: Role, home: int, system: System, make: MachineMaker, keys: KeySource
+def _of_journal(
+    role: Role, home: int, others: Iterable[tuple[InputRecord, str]], notes: Mapping[int, Note]
 ) -> list[Found]:
-    _, others = await journal_walk(reader, role, home, system, keys)
-    seal = NoteSeal(system.config.deployment, role.name, home, make.state_keys())
-    notes = [(record, seal.unpack(record.value)) for record, _ in others]
-    own = {record.offset for record, note in notes if note is not None}
     source = (role.journal, home)
-    named = [note for _, note in notes if note is not None and note.kind == FOREIGN]
     return [
         Found(
             role.name, home, *source, record.offset, len(record.value), why, why != _NOT_OURS,
-            any(note.covers(source, record.offset, record.offset + 1) for note in named),
+            is_noted(notes.values(), source, record.offset),
         )
         for record, why in others
-        if record.offset not in own
+        if record.offset not in notes
     ]  # fmt: skip
 
 
-async def _of_marks(reader: LogReader, role: Role, home: int, system: System, make: MachineMaker) -> list[Found]:
+async def _of_marks(
+    reader: LogReader, role: Role, home: int, system: System, make: MachineMaker, notes: Collection[Note]
+) -> list[Found]:
     if role.marks is None:
         return []
     place = (role.marks, home)
     read = await read_marks(
         place, reader, MarkSeal(system.config.deployment, role.name, home, make.mark_keys()), role.name
     )
-    found = [Found(role.name, home, *place, offset, size, "no mark of this place") for offset, size in read.foreign]
+    found = [
+        Found(role.name, home, *place, *met, _NO_MARK, noted=is_noted(notes, place, met[0])) for met in read.foreign
+    ]
     if read.missing:
         why = f"{read.missing}; `hushstream marks rebuild --role {role.name}`"
         found.append(Found(role.name, home, *place, 0, 0, why, stops=True))
@@ -218,7 +220,7 @@ async def _of_states(reader: LogReader, role: Role, home: int, system: System, m
     place = (role.state.name, home)
     seal = StateSeal(system.config.deployment, role.name, home, make.state_keys())
     found = []
-    async for record in _records(reader, place):
+    async for record in reader.all_records(place):
         try:
             if record.value:
                 seal.unpack(record.value)
@@ -227,16 +229,8 @@ async def _of_states(reader: LogReader, role: Role, home: int, system: System, m
     return found
 
 
-async def _records(reader: LogReader, place: TopicPartition) -> Any:
-    first, end = (await reader.first_offsets([place]))[place], (await reader.end_offsets([place]))[place]
-    reader.open({place: first})
-    for low in range(first, end, _AT_ONCE):
-        for record in await reader.read(place, low, min(end, low + _AT_ONCE)):
-            yield record
-
-
 def note(connection: Connection, system: System, keys: KeySource, repair: Repair) -> int:
-    """Write notes that name the foreign records of journals; returns how many.
+    """Write notes that name the foreign records of journals and among marks; returns how many.
 
     Raises:
         HushstreamError: the journals cannot be written, or a key was not given.
@@ -254,8 +248,8 @@ async def _note(connection: Connection, system: System, keys: KeySource, found: 
                 make = role_work(first.role, system, keys).make_machine
                 seal = NoteSeal(system.config.deployment, first.role, first.home, make.state_keys())
                 value = seal.pack(Note(FOREIGN, (first.topic, first.partition), first.offset, high))
-                name = physical(connection.prefix, first.topic)
-                await producer.send_and_wait(name, value, partition=first.partition)
+                name = physical(connection.prefix, role_of(system, first.role).journal)
+                await producer.send_and_wait(name, value, partition=first.home)
         finally:
             await producer.stop()
     return len(notes)

@@ -36,7 +36,7 @@ def topics_repair(
     ] = ALL,
     note: Annotated[
         bool,
-        typer.Option("--note", help="Write notes that name foreign records of journals; else only list them."),
+        typer.Option("--note", help="Write notes that name foreign journal records and marks; else only list them."),
     ] = False,
     keys: KeyFolder = None,
     seed: KeySeed = None,
@@ -44,8 +44,9 @@ def topics_repair(
 ) -> None:
     """List foreign records in journals, marks and states; exit 1 if a record stops its readers.
 
-    Readers skip foreign records, so nothing has to be deleted. `verify` reports those in journals as *changed* until a
-    note under the zone's key names them. --note writes such notes; it needs the role's right to write the journals.
+    Readers skip foreign records, so nothing has to be deleted. `verify` reports those in journals and marks as
+    *changed* until a note under the zone's key names them. --note writes such notes into the journals; it needs the
+    role's right to write them.
     Releases before this one stop at a note, so write none while one of them runs.
     """
     from hushstream.ops import repair

@@ -26,6 +26,8 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 
 from hushstream.agents.kafka.commits import journal_name
 from hushstream.agents.kafka.logs import LogReader
+from hushstream.agents.recovery.journal_forks import sequence_of
+from hushstream.agents.recovery.marks import ReadMarks, read_marks
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.marks import Mark, MarkSeal
 from hushstream.engine.machine import Machine
@@ -227,6 +229,7 @@ class Deployment:
         self.pace_seconds = 0.0
         self.ahead_seconds = 0.0
         self.copied_journals: Mapping[int, Sequence[bytes]] = {}
+        self._lost: dict[Place, tuple[int, int]] = {}
         values = {
             "bootstrap": bench.bootstrap,
             "role": name,
@@ -415,16 +418,16 @@ class Deployment:
     ) -> tuple[Machine, tuple[bytes, ...], int]:
         machine = self.make_machine(partition)
         places = [*machine.inputs, *machine.broadcasts, machine.journal]
-        reader.open(dict.fromkeys(places, 0))
+        reader.open({place: 0 for place in places if place not in self._lost})
         end = (await reader.end_offsets([machine.journal]))[machine.journal]
         values = [record.value for record in await reader.read(machine.journal, 0, end)]
         machine.start(values[0])
         accepted, skipped, sequence = [values[0]], 0, 0
         for value in values[1:]:
             try:
-                if machine.entry(value).sequence != sequence + 1:
+                if sequence_of(machine, value) != sequence + 1:
                     raise OffChain("sequence")
-                parts = [await _slice(reader, part) for part in machine.recovery_ranges(value)]
+                parts = [await self._slice(reader, part) for part in machine.recovery_ranges(value)]
                 step = machine.replay(value, parts)
             except OffChain:
                 skipped += 1
@@ -452,7 +455,7 @@ class Deployment:
                     for place in places
                     if machine.positions().get(place, 0) < ends[place]
                 ]
-                ready = machine.ready([await _slice(reader, part) for part in rest]) if rest else ()
+                ready = machine.ready([await self._slice(reader, part) for part in rest]) if rest else ()
                 if ready and any(step.journal is not None for step in machine.fold(ready)):
                     return False
         # A journal may be a whole send ahead of what it releases, however long a loaded machine takes for that.
@@ -479,19 +482,46 @@ class Deployment:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.bench.bootstrap)
         await admin.start()
         try:
-            topics = []
-            for name, count in self._topic_counts().items():
-                time_of = "CreateTime" if name in frozen else "LogAppendTime"
-                config = {"message.timestamp.type": time_of, "retention.ms": "-1"}
-                config["max.message.bytes"] = str(MAX_MESSAGE_BYTES)
-                config["cleanup.policy"] = "compact" if name in (self.topics.marks, self.topics.state) else "delete"
-                copies = len(self.bench.bootstrap.split(","))
-                topics.append(NewTopic(self.settings.physical(name), count, copies, topic_configs=config))
+            topics = [self._new_topic(name, name in frozen) for name in self._topic_counts()]
             answered = await admin.create_topics(topics)
             refused = [topic for topic, code, *_ in answered.topic_errors if code]
             assert not refused, f"{self.name}: expected topics of its own, got refusals (its name is taken): {refused}"
         finally:
             await admin.close()
+
+    def _new_topic(self, name: str, frozen: bool) -> NewTopic:
+        config = {"message.timestamp.type": "CreateTime" if frozen else "LogAppendTime", "retention.ms": "-1"}
+        config["max.message.bytes"] = str(MAX_MESSAGE_BYTES)
+        config["cleanup.policy"] = "compact" if name in (self.topics.marks, self.topics.state) else "delete"
+        copies = len(self.bench.bootstrap.split(","))
+        return NewTopic(self.settings.physical(name), self._topic_counts()[name], copies, topic_configs=config)
+
+    async def make_marks_again(self) -> None:
+        """Delete the topic of marks, and make it again, empty."""
+        made = self._new_topic(self._marks, frozen=False)
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bench.bootstrap)
+        await admin.start()
+        try:
+            await admin.delete_topics([made.name])
+            waiting = Patience(PATIENCE_SECONDS)
+            # A broker answers before the topic is gone everywhere.
+            while [code for _, code, *_ in (await admin.create_topics([made])).topic_errors if code]:
+                assert not waiting.over, f"{self.name}: the topic of marks cannot be made again"
+                await asyncio.sleep(0.2)
+        finally:
+            await admin.close()
+
+    async def replace_marks(self, value: bytes) -> None:
+        """Append a record under the key of every mark, as compaction would leave it."""
+        places = [(self._marks, partition) for partition in range(self._partitions)]
+        async with LogReader(self.settings) as reader:
+            ends = await reader.end_offsets(places)
+            reader.open(dict.fromkeys(places, 0))
+            keys = {place: {one.key for one in await reader.fetched(place, 0, ends[place])} for place in places}
+        async with AIOKafkaProducer(bootstrap_servers=self.bench.bootstrap) as producer:
+            for (topic, partition), known in keys.items():
+                for key in sorted(known):
+                    await producer.send_and_wait(self.settings.physical(topic), value, key, partition)
 
     async def delete_inputs(self) -> None:
         """Delete all input records that there are, as retention does."""
@@ -503,6 +533,26 @@ class Deployment:
             await admin.delete_records(dict.fromkeys(places, RecordsToDelete(before_offset=-1)))
         finally:
             await admin.close()
+
+    async def lose(self, place: Place, low: int, first: int) -> None:
+        """Delete an input's records below ``first``; those from ``low`` on were not folded, and are lost."""
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bench.bootstrap)
+        await admin.start()
+        try:
+            deleted = TopicPartition(self.settings.physical(place[0]), place[1])
+            await admin.delete_records({deleted: RecordsToDelete(before_offset=first)})
+        finally:
+            await admin.close()
+        self._lost[place] = (low, first)
+
+    async def _slice(self, reader: LogReader, part: InputRange) -> InputSlice:
+        """What is or was folded of a range: what was deleted since is known here, what is lost is left out."""
+        place = (part.topic, part.partition)
+        if place not in self._lost:
+            return InputSlice(*part, records=tuple(await reader.read(place, part.low, part.high)))
+        low, first = self._lost[place]
+        kept = [offset for offset in range(part.low, part.high) if not low <= offset < first]
+        return InputSlice(*part, records=tuple(InputRecord(offset, *self._logs[place][offset]) for offset in kept))
 
     async def delete_topics(self) -> None:
         """Take the topics away: every client that starts is told all that there are."""
@@ -534,18 +584,28 @@ class Deployment:
     async def note(self, partition: int, genesis: bytes, sequence: int, **other: Any) -> None:
         """Append a mark: what followed from a journal's records so far may have been sent."""
         if self.topics.marks is not None:
-            place = (self.settings.deployment, self.settings.role, partition)
-            seal = MarkSeal(*place, self.make_machine.mark_keys())  # type: ignore[attr-defined]
             mark = Mark(journal_name(genesis), sequence, **other)
-            await self.append({(self.topics.marks, partition): [(1, seal.pack(mark))]})
+            await self.append({(self.topics.marks, partition): [(1, self._mark_seal(partition).pack(mark))]})
 
     async def marks_of(self, partition: int) -> list[Mark]:
         """All marks of a home partition, in the order of the topic."""
-        assert self.topics.marks is not None
-        place = (self.settings.deployment, self.settings.role, partition)
-        seal = MarkSeal(*place, self.make_machine.mark_keys())  # type: ignore[attr-defined]
-        found = [seal.unpack(value) for value in await self.values_of((self.topics.marks, partition))]
+        found = [self._mark_seal(partition).unpack(value) for value in await self.values_of((self._marks, partition))]
         return [mark for mark in found if mark is not None]
+
+    async def read_marks(self, partition: int) -> ReadMarks:
+        """The marks of a home partition as a worker takes them, whatever else lies there."""
+        async with LogReader(self.settings) as reader:
+            seal = self._mark_seal(partition)
+            return await read_marks((self._marks, partition), reader, seal, self.settings.role)
+
+    @property
+    def _marks(self) -> str:
+        assert self.topics.marks is not None
+        return str(self.topics.marks)
+
+    def _mark_seal(self, partition: int) -> MarkSeal:
+        place = (self.settings.deployment, self.settings.role, partition)
+        return MarkSeal(*place, self.make_machine.mark_keys())  # type: ignore[attr-defined]
 
     async def append(self, logs: Mapping[Place, Log]) -> None:
         """Write records with their log times; marks have a key, as a compacted topic asks for."""
@@ -561,10 +621,6 @@ class Deployment:
             await asyncio.gather(*sent)
         finally:
             await producer.stop()
-
-
-async def _slice(reader: LogReader, part: InputRange) -> InputSlice:
-    return InputSlice(*part, records=tuple(await reader.read((part.topic, part.partition), part.low, part.high)))
 
 
 def _assert_in_order(found: Sequence[bytes], expected: Sequence[bytes], place: Place) -> None:

@@ -6,19 +6,27 @@ Every operation leaves no worker behind; the next one begins with a fresh proces
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.harness.schedule import Fault, Lane
+from tests.chaos.harness.losses import without
+from tests.chaos.harness.schedule import FOREIGN, LAST, MOST_LOST, Fault, Lane
 
 from hushstream.agents.recovery.snapshots import SnapshotStore
 from hushstream.agents.worker.deployment import KeySource, load
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.machine import spilling
+from hushstream.ops import rebuild, repair
+from hushstream.ops.check.checkpoints import From
 from hushstream.ops.check.verify import verify_live
 from hushstream.ops.connection import Connection
+from hushstream.schemas.errors import HushstreamError
 from patience import Patience
 
 SURROUNDINGS = str(Path(__file__).with_name("surroundings.py"))
@@ -54,6 +62,35 @@ class Subject:
     pace_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Input that was deleted before it was folded.
+
+    Attributes:
+        source: the input.
+        low, first: ``low <= offset < first``.
+    """
+
+    source: tuple[str, int]
+    low: int
+    first: int
+
+    @property
+    def records(self) -> tuple[tuple[str, int], int, int]:
+        """Which records are lost."""
+        return self.source, self.low, self.first
+
+    @property
+    def word(self) -> str:
+        """The word with which an operator accepts the loss."""
+        topic, home = self.source
+        return f"{home}:{topic}/{home}:{self.low}-{self.first}"
+
+
+class TooFewLeft(Exception):
+    """A deployment is too near the end of its inputs for a fault."""
+
+
 class Disturbed:
     """One lane while it runs."""
 
@@ -64,10 +101,18 @@ class Disturbed:
         self._say = say
         self._run: Any = None
         self._copies: list[Any] = []
+        self._beside: Mapping[int, int] = {}
+        """How many records lay beside the chain of each journal when the fault began."""
+        self._lost: Lost | None = None
+        self._same_until: Mapping[int, int] = {}
+        """Behind which journal record of a home partition other bytes follow than without faults."""
+        self._epochs = 1
+        """How many epochs of noise the role has had, if it is one that releases."""
         self.met: list[Fault] = []
 
     async def meet(self, lane: Lane) -> None:
         """Do all of a lane, let one worker finish, and hold what is left to the promises."""
+        assert not [fault for fault in lane.faults[:-1] if fault.operation in LAST], f"{lane}: not the last"
         self._run = self._subject.make(self._name)
         try:
             await self._run.__aenter__()
@@ -82,22 +127,40 @@ class Disturbed:
 
     async def _meet(self, fault: Fault) -> None:
         self._run.pace_seconds = self._subject.pace_seconds
-        home, sequence = await self._place(fault)
-        if home is None:
+        try:
+            home, sequence = await self._place(fault)
+            await OPERATIONS[fault.operation](self, fault, home, sequence)
+        except TooFewLeft:
             self._say(f"{self._name}: {fault} not met: too few records are left")
-            return
-        await OPERATIONS[fault.operation](self, fault, home, sequence)
-        self.met.append(fault)
+        else:
+            self.met.append(fault)
 
-    async def _place(self, fault: Fault) -> tuple[int | None, int]:
-        """A home partition with enough records to come, and the sequence number to wait for."""
-        ends = {p: end - 1 for (topic, p), end in (await self._run.output_ends()).items() if topic == self._journal}
-        left = {home: len(values) - 1 - ends[home] for home, values in self._undisturbed.journals.items()}
+    async def _place(self, fault: Fault) -> tuple[int, int]:
+        """A home partition with enough records to come, and the sequence number to wait for.
+
+        Raises:
+            TooFewLeft: there is none.
+        """
+        found = await self._reached()
+        left = {home: len(chain) - 1 - found[home] for home, chain in self._undisturbed.journals.items()}
         homes = [home for home, number in sorted(left.items()) if number >= fault.ahead + 4]
         if not homes:
-            return None, 0
+            raise TooFewLeft
         home = homes[fault.home % len(homes)]
-        return home, ends[home] + fault.ahead
+        return home, found[home] + fault.ahead
+
+    async def _reached(self) -> Mapping[int, int]:
+        """The last record of each journal; until then it is what it is without faults. Counts what lies beside it."""
+        chains = {home: set(values) for home, values in self._undisturbed.journals.items()}
+        found = await self._run.all_records([(self._journal, home) for home in chains])
+        journals = {home: [record.value for record in records] for (_, home), records in found.items()}
+        last = {home: len(chains[home].intersection(values)) - 1 for home, values in journals.items()}
+        self._beside = {home: len(values) - 1 - last[home] for home, values in journals.items()}
+        return last
+
+    def _end_of(self, home: int) -> int:
+        """Where a journal ends at least, once all is folded."""
+        return len(self._undisturbed.journals[home]) + self._beside[home]
 
     @property
     def _journal(self) -> str:
@@ -120,7 +183,7 @@ class Disturbed:
         heir = await self._run.start()
         await heir.logged(f"partition {home}: at journal record", PATIENCE_SECONDS)
         # Unless the sleeper had been through all of it: a step that comes at intervals may come that late.
-        goal = min(before[self._journal, home] + 1, len(self._undisturbed.journals[home]))
+        goal = min(before[self._journal, home] + 1, self._end_of(home))
         await self._until(lambda ends: ends[self._journal, home] >= goal, heir)
         sleeper.kill(signal.SIGCONT)
         await asyncio.sleep(0.5)
@@ -134,8 +197,7 @@ class Disturbed:
         worker = await self._run.start_armed([moved])
         await worker.logged(f"move_clock at {fault.step} {home}/", PATIENCE_SECONDS)
         # A snapshot may come much later than it was asked for, even with the last record.
-        last = len(self._undisturbed.journals[home])
-        goal = min((await self._run.output_ends())[self._journal, home] + 2, last)
+        goal = min((await self._run.output_ends())[self._journal, home] + 2, self._end_of(home))
         await self._until(lambda ends: ends[self._journal, home] >= goal, worker)
         worker.kill()
         await self._killed(worker)
@@ -153,7 +215,7 @@ class Disturbed:
         worker = await self._run.start_armed([filled], before=_before("small_disk", disk))
         await worker.logged(f"keep_full at {fault.step} {home}/", PATIENCE_SECONDS)
         says = ["snapshot not written", *(["not released"] if self._run.topics.marks else [])]
-        complete = {(self._journal, home): len(values) for home, values in self._undisturbed.journals.items()}
+        complete = {(self._journal, home): self._end_of(home) for home in self._undisturbed.journals}
         await self._until(
             lambda ends: worker.has_logged(*says) or all(ends[place] >= end for place, end in complete.items()), worker
         )
@@ -224,11 +286,114 @@ class Disturbed:
         await self._refused(self._run, "older copy")
         assert await self._run.output_ends() == before, "a worker that refuses writes nothing"
         self._run.values["datadir"] = f"{datadir}-older"
+        await self._note_foreign()  # notes that are newer than the copy are gone
+
+    async def foreign(self, fault: Fault, home: int, sequence: int) -> None:
+        """A record of nobody is appended at a step to all that the role alone writes and reads again.
+
+        The worker goes on behind it, and says so of its journal, which it reads again at once. It is killed, and an
+        operator notes what is foreign. Of what the role reads the frozen logs hold such records: they are part of what
+        it folds, so none can come later without a change of bytes.
+        """
+        places = [(self._run.settings.physical(topic), topic, home) for topic in self._run.topics.own]
+        record = {"bootstrap": self._run.settings.bootstrap, "value": FOREIGN[fault.amount].hex(), "places": places}
+        worker = await self._run.start_armed([_call("put_foreign", record, fault.step, home, sequence)])
+        for _, topic, _ in places:
+            await worker.logged(f"put_foreign: {topic}/{home} offset", PATIENCE_SECONDS)
+        log = worker.log.read_text(encoding="utf-8")
+        put = {(topic, home, int(offset)) for topic, offset in re.findall(r"put_foreign: (\S+)/\d+ offset (\d+)", log)}
+        for topic, partition, offset in put:
+            if topic == self._journal:
+                await worker.logged(f"{topic}/{partition} offset {offset}: skipped a record of", PATIENCE_SECONDS)
+        worker.kill()
+        await self._killed(worker)
+        assert put <= await self._note_foreign(), f"{self._name}: `topics repair` does not list all that is foreign"
+
+    async def lost_inputs(self, fault: Fault, home: int, sequence: int) -> None:
+        """Records that a role has not folded are deleted: it refuses, and goes on by the word that it names.
+
+        It is killed as soon as it has noted that an operator accepts the loss. Whoever goes on needs no word.
+        """
+        ended = [_signal(fault.step, home, sequence, signal.SIGTERM)]
+        # Whoever goes on needs a state that holds all that was folded: this one may be long about it.
+        worker = await self._run.start_armed(ended, session_timeout_seconds=PATIENCE_SECONDS)
+        assert await worker.exit_code(PATIENCE_SECONDS) == 0, worker.log.read_text(encoding="utf-8")[-3000:]
+        journaled, folded = self._folded(home)
+        left = {source: len(self._subject.frozen.logs[source]) - offset for source, offset in folded.items()}
+        sources = [source for source, number in sorted(left.items()) if number > MOST_LOST]
+        if not sources:
+            raise TooFewLeft  # a snapshot may come much later than it was asked for
+        source = sources[fault.ahead % len(sources)]
+        low, first = folded[source], folded[source] + fault.amount
+        await self._run.lose(source, low, first)
+        self._lost, self._same_until = Lost(source, low, first), {home: journaled}
+        before = (await self._run.output_ends())[self._journal, home]
+        refused = await self._run.start()
+        await refused.logged(f"--accept-loss {self._lost.word}: nothing will follow from them", PATIENCE_SECONDS)
+        if len(self._undisturbed.journals) > 1:  # the others go on
+            refused.kill(signal.SIGTERM)
+        code, log = await refused.exit_code(PATIENCE_SECONDS), refused.log.read_text(encoding="utf-8")
+        assert code in (0, 1), f"{self._name}: exit {code}\n{log[-3000:]}"
+        assert "Traceback" not in log, log[-3000:]
+        after = (await self._run.output_ends())[self._journal, home]
+        assert after == before, f"{self._name}: a partition that is refused writes nothing"
+        worker = await self._run.start(accept_loss=[self._lost.word])
+        await worker.logged("by the operator's word", PATIENCE_SECONDS)
+        worker.kill()
+        await self._killed(worker)
+
+    async def lost_marks(self, fault: Fault, home: int, sequence: int) -> None:
+        """All marks are gone after a kill at a step: the role refuses, and goes on by what its refusal names.
+
+        Where records of nobody lie under their keys, as compaction would leave them, that is `marks rebuild`; where the
+        topic was made again, a word for each partition. The next release of a role that adds noise pays for an epoch.
+        """
+        if not all((await self._reached()).values()):
+            await self._run_until_snapshots()  # a journal without a record has released nothing, and needs no mark
+            home, sequence = await self._place(fault)
+        await self._killed(await self._run.start_armed([_signal(fault.step, home, sequence, signal.SIGKILL)]))
+        await self._settled_ends()
+        found = await self._reached()
+        if fault.amount:
+            await self._run.make_marks_again()
+            log = await self._refused(self._run, "--accept-loss")
+            words = dict(re.findall(r"--accept-loss ((\d+):\w+:1): ", log))
+            assert sorted(words.values()) == sorted(map(str, found)), f"{self._name}: {words}\n{log[-3000:]}"
+            worker = await self._run.start(accept_loss=list(words))
+            for partition in found:
+                said = f"partition {partition}: went on with a refused journal by the operator's word"
+                await worker.logged(said, PATIENCE_SECONDS)
+            worker.kill()
+            await self._killed(worker)
+        else:
+            await self._run.replace_marks(FOREIGN[0])
+            await self._refused(self._run, f"marks rebuild --role {self._subject.role}")
+            await self._rebuild_marks(found)
+        for partition in found:
+            read = await self._run.read_marks(partition)
+            accepted = [mark.generation for mark in read.marks if mark.accepted]
+            assert (accepted, read.missing) == ([1], ""), f"{self._name}: {read}"
+        if self._subject.role != "learner":  # of those here none adds noise
+            self._same_until, self._epochs = found, 2
+
+    async def _rebuild_marks(self, journaled: Mapping[int, int]) -> None:
+        """As an operator does with `hushstream marks rebuild --role ROLE --write`, once no worker is in the group."""
+        deployed, waiting = self._deployed(), Patience(PATIENCE_SECONDS)
+        while True:
+            try:
+                made = await asyncio.to_thread(rebuild.plan, *deployed, self._subject.role, self._run.settings.group)
+                break
+            except HushstreamError as error:
+                if waiting.over or "expected no worker of group" not in str(error):
+                    raise
+                await asyncio.sleep(0.3)
+        assert {one.partition: one.mark.sequence for one in made.partitions} == journaled, f"{self._name}: {made}"
+        await asyncio.to_thread(rebuild.write, *deployed, made)
 
     # The end.
 
     async def finish(self) -> None:
-        """Let one worker fold the rest; then nothing may tell the run from one without faults."""
+        """Let one worker fold the rest; then nothing may tell the run from one without faults, unless input is lost."""
         run = self._run
         run.pace_seconds = 0.0
         worker = await run.start()
@@ -238,16 +403,31 @@ class Disturbed:
         code = await worker.exit_code(PATIENCE_SECONDS)
         assert code == 0, worker.log.read_text(encoding="utf-8")[-3000:]
         audit = await run.audit()
-        assert audit == self._undisturbed, f"{self._name}: other bytes than without faults"
-        await self._subject.promises(self._subject.role, run, audit, self._subject.frozen)
-        await self._verify()
+        if self._same_until:
+            self._require_same_before(audit)
+        else:
+            assert audit == self._undisturbed, f"{self._name}: other bytes than without faults"
+        frozen, start = self._subject.frozen, From.GENESIS
+        if self._lost is not None:
+            frozen, start = without(frozen, *self._lost.records), From.CHECKPOINT
+        await self._subject.promises(self._subject.role, run, audit, frozen, self._epochs)
+        await self._verify(start)
 
-    async def _verify(self) -> None:
-        connection = Connection(self._run.settings.bootstrap, self._run.settings.topic_prefix, timeout_seconds=60)
-        keys = KeySource(seed=self._subject.key_seed)
-        system = load(self._subject.frozen.folder)  # one for each thread: encoders and kernels hold scratch memory
-        found = await asyncio.to_thread(verify_live, connection, system, keys, [self._subject.role])
+    def _require_same_before(self, audit: Any) -> None:
+        """Until a loss, and in all other home partitions, nothing may tell the run from one without faults."""
+        for home, values in self._undisturbed.journals.items():
+            found = audit.journals[home]
+            until = self._same_until.get(home, len(values)) + 1
+            assert found[:until] == values[:until], f"{self._name}: other bytes than without faults"
+            if until < len(values):
+                following = slice(until, until + 1)
+                assert found[following] != values[following], f"{self._name}: what was lost changed nothing"
+
+    async def _verify(self, start: From) -> None:
+        found = await asyncio.to_thread(verify_live, *self._deployed(), [self._subject.role], start)
         assert not [finding for tally in found.tallies for finding in tally.findings], f"{self._name}: {found}"
+        noted = {(note.source, note.low, note.high) for tally in found.tallies for note in tally.lost}
+        assert noted == ({self._lost.records} if self._lost else set()), f"{self._name}: {found}"
 
     # Parts of operations.
 
@@ -255,11 +435,28 @@ class Disturbed:
         code = await worker.exit_code(PATIENCE_SECONDS)
         assert code == -signal.SIGKILL, f"{self._name}: exit {code}\n{worker.log.read_text(encoding='utf-8')[-3000:]}"
 
-    async def _refused(self, run: Any, says: str, **started: Any) -> None:
+    async def _refused(self, run: Any, says: str, **started: Any) -> str:
         worker = await run.start_armed([], **started)
         code = await worker.exit_code(PATIENCE_SECONDS)
-        log = worker.log.read_text(encoding="utf-8")
+        log: str = worker.log.read_text(encoding="utf-8")
         assert (code, says in log, "Traceback" in log) == (1, True, False), f"{self._name}: exit {code}\n{log[-3000:]}"
+        return log
+
+    async def _note_foreign(self) -> set[tuple[str, int, int]]:
+        """As an operator does with `hushstream topics repair --role ROLE --note`; gives where all that is foreign lies.
+
+        What nothing is foreign in is left as it is.
+        """
+        deployed = self._deployed()
+        found = await asyncio.to_thread(repair.find, *deployed, [self._subject.role])
+        assert not [one for one in found.records if one.stops], f"{self._name}: {found.as_text()}"
+        await asyncio.to_thread(repair.note, *deployed, found)
+        return {(one.topic, one.partition, one.offset) for one in found.records}
+
+    def _deployed(self) -> tuple[Connection, System, KeySource]:
+        """What operators' commands work on; a system for each thread: encoders and kernels hold scratch memory."""
+        connection = Connection(self._run.settings.bootstrap, self._run.settings.topic_prefix, timeout_seconds=60)
+        return connection, load(self._subject.frozen.folder), KeySource(seed=self._subject.key_seed)
 
     async def _run_until_snapshots(self) -> None:
         """A partition without a snapshot cannot know that its topics are others: each gets one."""
@@ -269,8 +466,8 @@ class Disturbed:
 
     def _other_topics(self, name: str, **logs: Any) -> Any:
         """The same deployment on topics that are new, with the same data directory."""
-        kept = {name: self._run.values[name] for name in ("deployment", "role", "datadir")}
-        return self._subject.make(f"{self._name}-{name}{len(self._copies)}", **logs, **kept)
+        datadir = self._run.values["datadir"]
+        return self._subject.make(f"{self._name}-{name}{len(self._copies)}", **logs, datadir=datadir)
 
     def _snapshots(self) -> dict[int, int]:
         """The sequence numbers of the snapshots that are there, by home partition."""
@@ -289,6 +486,21 @@ class Disturbed:
             if snapshot is not None:
                 found[home] = snapshot.sequence
         return found
+
+    def _folded(self, home: int) -> tuple[int, Mapping[tuple[str, int], int]]:
+        """The last journal record in the state on disk of one home partition, and how far it has folded each input."""
+        settings = self._run.settings.model_copy(update={"datadir": Path(self._run.values["datadir"])})
+        store, machine = SnapshotStore(settings, self._run.make_machine), self._run.make_machine(home)
+        with ExitStack() as stack:
+            if (spills := spilling(machine)) is not None:
+                users = store.users(home)
+                stack.callback(users.close)
+                spills.keep_users(users, settings.resident_users)
+            snapshot = store.load(home)
+            assert snapshot is not None, f"{self._name}: a worker that ends saves its state"
+            machine.start(snapshot.genesis)
+            machine.restore(snapshot.state)
+            return snapshot.sequence, {source: machine.positions()[source] for source in machine.inputs}
 
     async def _settled_ends(self) -> Mapping[Any, int]:
         """Where the outputs end once the brokers have appended, and copied, all that a killed worker had sent."""
@@ -319,6 +531,9 @@ OPERATIONS: Mapping[str, Callable[..., Any]] = {
     "rebalance": Disturbed.rebalance,
     "wiped": Disturbed.wiped,
     "older-copy": Disturbed.older_copy,
+    "foreign": Disturbed.foreign,
+    "lost-inputs": Disturbed.lost_inputs,
+    "lost-marks": Disturbed.lost_marks,
 }
 
 

@@ -232,5 +232,5 @@ def _bad_values(frozen: Frozen, topic: str, log: Sequence[tuple[int, bytes]]) ->
         bent = codec.decode(found[0])[1] | {"arms": b"\x01", "batch_id": other}
         return [*found[3:20:5], b"no interactions", codec.encode("Interactions", bent)]
     if topic == "models":
-        return [*values[1:4:2], values[2], b"no model"]
+        return [*values[1:4:2], values[2], b"no model", b"\xc3\x01" + b"\xee" * 58]
     return []

@@ -23,10 +23,21 @@ from hushstream.systems.p2b.machines.aggregator import PrivateTotals
 PERIODS_ACCEPTED = 2
 
 
-async def check(role: str, run: Any, audit: Any, frozen: Any) -> None:
-    """Hold one run's topics to the promises of its role; ``audit`` is the run's."""
+async def check(role: str, run: Any, audit: Any, frozen: Any, epochs: int = 1) -> None:
+    """Hold one run's topics to the promises of its role.
+
+    Args:
+        role: its name.
+        run: the run.
+        audit: what is on its topics.
+        frozen: the inputs, and what is true of them.
+        epochs: how many epochs of noise a role that releases has had, whether it released in each or not.
+    """
     written = await run.all_records(list(audit.releases))
-    await {"learner": _learner, "shuffler": _shuffler, "aggregator": _aggregator}[role](run, audit, frozen, written)
+    if role == "shuffler":
+        await _shuffler(run, audit, frozen, written, epochs)
+    else:
+        await {"learner": _learner, "aggregator": _aggregator}[role](run, audit, frozen, written)
 
 
 def one_content_an_id(name: str, records: Iterable[InputRecord], id_field: str) -> dict[bytes, dict[str, Any]]:
@@ -65,20 +76,26 @@ async def _learner(run: Any, audit: Any, frozen: Any, written: Mapping[Any, Sequ
 # Shuffler.
 
 
-async def _shuffler(run: Any, audit: Any, frozen: Any, written: Mapping[Any, Sequence[InputRecord]]) -> None:
+async def _shuffler(
+    run: Any, audit: Any, frozen: Any, written: Mapping[Any, Sequence[InputRecord]], epochs: int
+) -> None:
     system = frozen.system.core
     crowds = one_content_an_id("Crowd", written["crowds", 0], "window_id")
     entries: dict[str, dict[str, Any]] = {}
     noises: list[bytes] = []
-    seen = 0
+    seen = newest = 0
     for partition, values in audit.journals.items():
         known = one_content_an_id("LedgerEntry", written["ledger", partition], "entry_id")
         entries |= {entry["debit"]["scope"]: entry for entry in known.values()}
         appended = _first_times(await run.records_of(("journal-shuffler", partition)))
         sums = _true_sums(frozen, partition, values)
+        renewals: list[str] = []
         for number, (value, window) in enumerate(zip(values[1:], sums, strict=True)):
             fields = codec.decode(value)[1]
-            entry = entries[f"window/{partition}/{number}"]
+            name, renewed, renewal = fields["debit"]["scope"].partition("/renewal/")
+            assert name == f"window/{partition}/{number}"
+            renewals.append(renewal)
+            entry = entries[name + renewed + renewal]
             crowd = crowds[entry["entry_id"]]
             seen += 1
             assert entry["debit"] == fields["debit"], "the ledger repeats the journal's debit"
@@ -90,6 +107,11 @@ async def _shuffler(run: Any, audit: Any, frozen: Any, written: Mapping[Any, Seq
                 assert copy >= appended[value], "no ledger entry before its debit"
             released = np.frombuffer(crowd["ones"] + crowd["zeros"], "<i8")
             noises.append((released - window.sums).tobytes())
+        numbers = [int(renewal.partition("/")[0] or 0) for renewal in renewals]
+        assert numbers == sorted(numbers), "an epoch that has ended stays so"
+        assert len(set(numbers)) == len(set(renewals)), "an epoch is requested once"
+        newest = max([newest, *numbers])
+    assert newest == epochs - 1, "an epoch is opened where it was requested, and only there"
     assert seen == len(crowds) == len(entries), "no release without a debit"
     assert len(set(noises)) == len(noises), "no noise twice"
     assert all(np.frombuffer(noise, "<i8").any() for noise in noises)

@@ -20,13 +20,24 @@ from hushstream.systems.colin.algorithm.textbook import TextbookCollaborative
 Written = Mapping[Any, Sequence[InputRecord]]
 
 
-async def check(role: str, run: Any, audit: Any, frozen: Any) -> None:
-    """Hold one run's topics to the promises of its role; ``audit`` is the run's."""
+async def check(role: str, run: Any, audit: Any, frozen: Any, epochs: int = 1) -> None:
+    """Hold one run's topics to the promises of its role.
+
+    Args:
+        role: its name.
+        run: the run.
+        audit: what is on its topics.
+        frozen: the inputs, and what is true of them.
+        epochs: how many epochs of noise a counter has had, whether it released in the first or not.
+    """
     written = await run.all_records(list(audit.releases))
     of_home = {home: run.make_machine(home).journal for home in audit.journals}
     records = await run.all_records(list(of_home.values()))
     journals = {home: records[journal] for home, journal in of_home.items()}
-    {"learner": _learner, "counter": _counter, "aggregator": _aggregator}[role](audit, frozen, written, journals)
+    if role == "counter":
+        _counter(audit, frozen, written, journals, epochs)
+    else:
+        {"learner": _learner, "aggregator": _aggregator}[role](audit, frozen, written, journals)
 
 
 def one_content(name: str, records: Sequence[InputRecord], id_field: str) -> dict[bytes, dict[str, Any]]:
@@ -62,23 +73,28 @@ def _learner(audit: Any, frozen: Any, written: Written, _: Any) -> None:
         _paid_once(audit, frozen, [r for (t, _), records in written.items() if t == "ledger" for r in records])
 
 
-def _paid_once(audit: Any, frozen: Any, ledger: Sequence[InputRecord]) -> None:
+def _paid_once(audit: Any, frozen: Any, ledger: Sequence[InputRecord], epochs: Sequence[int] = (0,)) -> None:
     entries = one_content("LedgerEntry", ledger, "entry_id")
     scopes = sorted(entry["debit"]["scope"] for entry in entries.values())
-    assert scopes == [f"epoch/{home}/0" for home in audit.journals]
+    names = [f"epoch/{home}/{epoch}" for home in audit.journals for epoch in epochs]
+    assert [scope.partition("/renewal/")[0] for scope in scopes] == names
+    assert ["/renewal/" in scope for scope in scopes] == [not name.endswith("/0") for name in names]
     price = round(1_000_000 * frozen.system.config.release.epsilon)
     assert {entry["debit"]["epsilon_micro"] for entry in entries.values()} == {price}
 
 
-def _counter(audit: Any, frozen: Any, written: Written, journals: Written) -> None:
+def _counter(audit: Any, frozen: Any, written: Written, journals: Written, epochs: int) -> None:
     releases = one_content("Release", written["releases", 0], "release_id")
-    _paid_once(audit, frozen, written["ledger", 0])
+    met = sorted({fields["epoch"] for fields in releases.values()})
+    assert met in (list(range(epochs)), list(range(1, epochs))), "an epoch is opened where it was requested"
+    _paid_once(audit, frozen, written["ledger", 0], met)
     records = [codec.decode(value)[1] for value in audit.journals[0][1:]]
     assert [record["leaf"] for record in records] == list(range(1, len(records) + 1))
-    assert sum(record["debit"]["epsilon_micro"] > 0 for record in records) == 1
+    assert sum(record["debit"]["epsilon_micro"] > 0 for record in records) == len(met)
     by_leaf = {fields["leaf"]: fields for fields in releases.values()}
     assert len(by_leaf) == len(releases) == len(records), "one release for each record"
-    assert {fields["epoch"] for fields in releases.values()} == {0}
+    order = [by_leaf[record["leaf"]]["epoch"] for record in records]
+    assert order == sorted(order), "an epoch that has ended stays so"
     counted: Counter[tuple[int, bytes]] = Counter()
     for record in records:
         fields = by_leaf[record["leaf"]]

@@ -18,8 +18,15 @@ MARKS = ("marking", "marked")
 
 STEPS = ("decoded", "folded", "journal_sent", "journal_acked", *MARKS, "released", "committed", "snapshot")
 CLOCK_SECONDS = (-400 * 86400, -3600, -5, 5, 3600, 400 * 86400)
-ONCE = ("rebalance", "full-disk", "no-room", "wiped", "older-copy")
+FOREIGN = (bytes.fromhex("c301") + b"\xee" * 58, b"of nobody " * 6, bytes.fromhex("c301") + b"\xee" * 8, bytes(60))
+"""Records that no chain holds and no key of a zone made: an unknown schema with content and without, and garbage."""
+
+ONCE = ("rebalance", "full-disk", "no-room", "wiped", "older-copy", "foreign")
 """Operations that every role meets once before anything is drawn; it meets kills and stops at every step."""
+LAST = ("lost-inputs", "lost-marks")
+"""The same, but none follows them in a lane: what is folded behind them is not what it is without faults."""
+MOST_LOST = 3
+"""So few that something follows from the records behind them, whatever the role."""
 
 _FAULT = re.compile(r"([a-z-]+)@([a-z_]+)\+(\d+)/(\d+)(?::(-?\d+))?")
 
@@ -33,7 +40,8 @@ class Fault:
         step: of the protocol.
         ahead: journal records to go before it happens.
         home: counts through the home partitions that have so many records to come.
-        amount: seconds by which the clock moves.
+        amount: seconds by which the clock moves; which record of `FOREIGN` is appended; how many records are lost; in
+            which way marks are lost.
     """
 
     operation: str
@@ -72,19 +80,23 @@ def parse(line: str) -> Lane:
 
 def draw_lanes(seed: int, kinds: Sequence[str], faults: int, lane_faults: int) -> list[Lane]:
     """A schedule of at least ``faults`` faults, ``lane_faults`` a lane: each kind meets all operations, the rest is
-    drawn."""
+    drawn. At most one fault of a lane is of `LAST`, and none follows it."""
     draw = random.Random(seed)
     lanes = []
     for kind in kinds:
         steps = steps_of(kind)
-        due = [_fault(draw, steps, operation) for operation in ONCE]
+        last = last_of(kind)
+        due = [_fault(draw, steps, operation) for operation in (*ONCE, *last)]
         due += [_fault(draw, (step,), operation) for operation in ("kill", "stop") for step in steps]
         due += [_fault(draw, steps, "clock", sign * abs(draw.choice(CLOCK_SECONDS))) for sign in (-1, 1)]
         while len(due) * len(kinds) < faults or len(due) % lane_faults:
-            operation = draw.choices(("kill", "stop", "clock", *ONCE), (8, 4, 2, *[1] * len(ONCE)))[0]
+            others = (*ONCE, *last) if lane_faults * sum(f.operation in LAST for f in due) < len(due) else ONCE
+            operation = draw.choices(("kill", "stop", "clock", *others), (8, 4, 2, *[1] * len(others)))[0]
             due.append(_fault(draw, steps, operation))
         draw.shuffle(due)
-        lanes += [Lane(kind, tuple(due[at : at + lane_faults])) for at in range(0, len(due), lane_faults)]
+        due.sort(key=lambda fault: fault.operation in LAST)
+        number = len(due) // lane_faults
+        lanes += [Lane(kind, tuple(due[at::number])) for at in range(number)]
     draw.shuffle(lanes)
     return lanes
 
@@ -94,7 +106,18 @@ def steps_of(kind: str) -> tuple[str, ...]:
     return tuple(step for step in STEPS if step not in MARKS or "aggregator" not in kind)
 
 
+def last_of(kind: str) -> tuple[str, ...]:
+    """The operations of `LAST` that a kind of role can meet."""
+    return tuple(operation for operation in LAST if operation != "lost-marks" or set(MARKS) <= set(steps_of(kind)))
+
+
 def _fault(draw: random.Random, steps: Sequence[str], operation: str, amount: int = 0) -> Fault:
     if operation == "clock" and not amount:
         amount = draw.choice(CLOCK_SECONDS)
+    if operation == "foreign":
+        amount = draw.randrange(len(FOREIGN))
+    if operation == "lost-inputs":
+        amount = draw.randint(1, MOST_LOST)
+    if operation == "lost-marks":
+        amount = draw.randrange(2)
     return Fault(operation, draw.choice(steps), draw.randint(1, 2), draw.randrange(3), amount)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from operator import attrgetter
 from types import TracebackType
 from typing import Any, Self
@@ -19,6 +19,7 @@ from hushstream.engine.records import InputRecord, TopicPartition
 
 _offset = attrgetter("offset")
 _POLL_MILLISECONDS = 500
+_AT_ONCE = 512
 _RETRY_MILLISECONDS = 20
 """aiokafka sleeps this long for each new topic, one after the other. With its default of 100 a recovery, which reads
 seven topics, spent most of its time asleep."""
@@ -87,6 +88,14 @@ class LogReader:
         ends = await self.end_offsets(list(times_ms))
         there = {source: found.get(self._at(source)) for source in times_ms}
         return {source: ends[source] if one is None else one.offset for source, one in there.items()}
+
+    async def all_records(self, source: TopicPartition) -> AsyncIterator[InputRecord]:
+        """Open one partition, and yield all records that it holds now."""
+        first, end = (await self.first_offsets([source]))[source], (await self.end_offsets([source]))[source]
+        self.open({source: first})
+        for low in range(first, end, _AT_ONCE):
+            for record in await self.read(source, low, min(end, low + _AT_ONCE)):
+                yield record
 
     async def read(self, source: TopicPartition, low: int, high: int) -> list[InputRecord]:
         """All records with ``low <= offset < high`` of an opened partition.

@@ -18,13 +18,13 @@ from hushstream.agents.worker.roles import RoleWork
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.role import Role
 from hushstream.engine.journal.chain import Digester, PublicDigester
-from hushstream.engine.journal.notes import LOST, Note, NoteSeal
+from hushstream.engine.journal.notes import LOST, Note, NoteSeal, notes_in
 from hushstream.engine.machine import Machine, spilling
 from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.engine.state.published import StateSeal, record_digest
 from hushstream.engine.state.spilled import StoredUser, UserStore
 from hushstream.ops.check.checkpoints import Beginner, Begun, From, NoUse, PublishedCopy, ends_with, in_order
-from hushstream.ops.check.journal import Expected, Place, Walker, notes_in
+from hushstream.ops.check.journal import Expected, Place, Walker
 from hushstream.ops.check.verify import genesis_in
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.schemas.errors import HushstreamError

@@ -15,6 +15,7 @@ from hushstream.agents.worker.roles import MachineMaker, role_topics
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.role import Role
 from hushstream.engine.journal.marks import Mark, MarkSeal, MarkUnreadable, ReleaseEvidence
+from hushstream.engine.journal.notes import NoteSeal, is_noted, notes_in
 from hushstream.engine.machine import releasing
 from hushstream.ops.check.checkpoints import Begun
 from hushstream.ops.check.findings import Status
@@ -54,13 +55,18 @@ def _by_marks(
     if role.marks is None:
         return
     home = begun.machine.journal[1]
-    seal = MarkSeal(system.config.deployment, role.name, home, make.mark_keys())
+    place = (system.config.deployment, role.name, home)
+    seal = MarkSeal(*place, make.mark_keys())
+    notes = notes_in(logs.part(begun.machine.journal).records, NoteSeal(*place, make.state_keys())).values()
     marks: list[Mark] = []
     for record in logs.part((role.marks, home)).records:
         try:
             mark = seal.unpack(record.value)
         except MarkUnreadable as error:
-            yield f"{role.marks}/{home} offset {record.offset}: {error}"
+            # The copy has no keys, so it cannot show whether a mark was replaced. `repair` has seen the keys, and its
+            # note says that this was not so, or that an operator has accepted it.
+            if not is_noted(notes, (role.marks, home), record.offset):
+                yield f"{role.marks}/{home} offset {record.offset}: {error}"
             continue
         marks += [] if mark is None else [mark]
     suspicion = ReleaseEvidence(tuple(marks)).suspicion(journal_name(begun.genesis), found.sequence)

@@ -17,7 +17,7 @@ from typing import Any
 from hushstream.agents.recovery.losses import in_words
 from hushstream.agents.settings import IN_FLIGHT
 from hushstream.engine.journal.chain import BEGINNING, CHAIN_BYTES, Digester
-from hushstream.engine.journal.notes import FOREIGN, LOST, Note, NoteSeal
+from hushstream.engine.journal.notes import FOREIGN, LOST, Note, NoteSeal, is_noted, notes_in
 from hushstream.engine.machine import Machine, float_ties
 from hushstream.engine.records import InputRange, InputRecord, InputSlice, OffChain, Output, Step, TopicPartition
 from hushstream.ops.check.checkpoints import Begun
@@ -117,12 +117,6 @@ def walk(
     """
     walker = Walker(role, machine, digesters, topics, notes, copy, begun)
     return walker.run(on_record)
-
-
-def notes_in(records: Sequence[InputRecord], seal: NoteSeal) -> dict[int, Note]:
-    """The operators' notes among the records of a journal, by offset."""
-    opened = ((record.offset, seal.unpack(record.value)) for record in records)
-    return {offset: note for offset, note in opened if note is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,8 +308,7 @@ class Walker:
 
     def _is_noted(self, record: InputRecord) -> bool:
         """Whether a note calls a record foreign; a record that continues the chain is never foreign."""
-        place, offset = self._machine.journal, record.offset
-        said = any(n.kind == FOREIGN and n.covers(place, offset, offset + 1) for n in self._notes.values())
+        said = is_noted(self._notes.values(), self._machine.journal, record.offset)
         content, closing = record.value[:-CHAIN_BYTES], record.value[-CHAIN_BYTES:]
         return said and all(one.digest("chain", self._head, content) != closing for one in self._digesters)
 

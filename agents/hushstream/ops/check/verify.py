@@ -23,14 +23,14 @@ from hushstream.agents.worker.roles import MachineMaker, role_topics, role_work
 from hushstream.engine.declare.declaration import System, role_of, topic_of
 from hushstream.engine.declare.role import Role
 from hushstream.engine.journal.chain import Digester, PublicDigester
-from hushstream.engine.journal.notes import LOST, NoteSeal
+from hushstream.engine.journal.notes import LOST, NoteSeal, notes_in
 from hushstream.engine.records import TopicPartition
 from hushstream.engine.state.published import StateSeal
 from hushstream.ops.check.after_checkpoint import compare_with_kept_topics, described
 from hushstream.ops.check.checkpoints import Beginner, Begun, From, NoUse, PublishedCopy, ends_with, in_order
 from hushstream.ops.check.findings import Status, Tally, Verified
 from hushstream.ops.check.joined import joined
-from hushstream.ops.check.journal import Walk, notes_in, value_digest, walk
+from hushstream.ops.check.journal import Walk, value_digest, walk
 from hushstream.ops.check.matching import Writer, match
 from hushstream.ops.connection import Connection
 from hushstream.ops.export import open_export

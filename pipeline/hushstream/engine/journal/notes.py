@@ -10,12 +10,12 @@ There are two kinds of notes. `LOST`: input was deleted before it was folded, an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hmac import compare_digest
 from typing import Any
 
-from hushstream.engine.records import TopicPartition
+from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.privacy.errors import KeyFileError
 from hushstream.privacy.key_files import KeyRing
 from hushstream.privacy.keys import Key
@@ -110,3 +110,14 @@ class NoteSeal:
     def _tag(self, key: Key, note: Note) -> bytes:
         ranges = (*note.source, note.low, note.high, note.after_ms, note.before_ms)
         return key.prf("operator-note", *self._place, note.kind, *ranges)[:_TAG_BYTES]
+
+
+def notes_in(records: Sequence[InputRecord], seal: NoteSeal) -> dict[int, Note]:
+    """The operators' notes among the records of a journal, by offset."""
+    opened = ((record.offset, seal.unpack(record.value)) for record in records)
+    return {offset: note for offset, note in opened if note is not None}
+
+
+def is_noted(notes: Iterable[Note], source: TopicPartition, offset: int) -> bool:
+    """Whether a note calls a record foreign."""
+    return any(note.kind == FOREIGN and note.covers(source, offset, offset + 1) for note in notes)
