@@ -163,9 +163,9 @@ class KeptAnswers:
 
     They are packed: 20 bytes each where a user has hundreds, and objects would take 250. A user may have thousands
     of answers within one attribution window, and nearly all of them are only dropped at its end. So answers lie one
-    behind the other in blocks of bytes, in the order of their rewards, and full blocks are compressed: most answers
-    share a version, and their deadlines and ids begin alike. A hash table holds the places of answers. The block of the
-    oldest answer is opened when that answer is dropped, and one that is changed stays open.
+    behind the other in blocks of bytes, in the order of their rewards. All blocks between the first and the last are
+    compressed: most answers share a version, and their deadlines and ids begin alike. A hash table holds the places of
+    answers.
 
     Blocks are small, and are allocated and freed as a whole. A single buffer that grows would be moved at each growth,
     and with many users each move would leave a gap in memory that no other buffer fits into: memory use doubled.
@@ -218,8 +218,10 @@ class KeptAnswers:
         fields = _FIELDS.pack(deadline_ms, answer.propensity, answer.model_version, answer.arm, len(text))
         place = places[slot]
         if place:
-            block, start = self._open(place), place & _WITHIN
+            block, start = self._at(place)
             block[start : start + _ID] = fields
+            # A compressed block was read as a copy: it stays open from now on.
+            self._blocks[self._number(place)] = block
             if place == self._first:
                 self.next_ms = deadline_ms
             return
@@ -244,20 +246,22 @@ class KeptAnswers:
             if not self._count:
                 self._begin()
                 return
-            block, start = self._open(self._first), self._first & _WITHIN
+            block, start = self._at(self._first)
             end = _end(block, start)
             if end < len(block):
                 self._first += end - start
             else:
                 del self._blocks[0]
+                self._blocks[0] = _read(self._blocks[0])
                 self._first += _BLOCK - start
-            self.next_ms = _FIELDS.unpack_from(self._open(self._first), self._first & _WITHIN)[0]
+            self.next_ms = _FIELDS.unpack_from(*self._at(self._first))[0]
 
     def _begin(self) -> None:
         """Begin without answers, and with the smallest table."""
         self._last_block = bytearray()
+        """New entries go here."""
         self._blocks: list[bytes | bytearray] = [self._last_block]
-        """Compressed blocks (bytes) and open ones; the last one is open, and new entries go there."""
+        """Open blocks and compressed ones (bytes)."""
         self._count = 0
         # A place is the number of a block (from 1 on), followed by the position in it at which an entry begins.
         self._first = self._last = _BLOCK
@@ -272,19 +276,18 @@ class KeptAnswers:
         self._tags = bytearray(size)
         self._slots_left = 2 * size // 3
 
-    def _at(self, place: int) -> tuple[bytearray, int]:
-        """The block of an entry, to be read, and the entry's beginning in it."""
-        return _read(self._blocks[(place >> _BLOCK_BITS) - (self._first >> _BLOCK_BITS)]), place & _WITHIN
+    def _number(self, place: int) -> int:
+        """The position of an entry's block in `_blocks`."""
+        return (place >> _BLOCK_BITS) - (self._first >> _BLOCK_BITS)
 
-    def _open(self, place: int) -> bytearray:
-        """The block of an entry, which may be changed: it is compressed no longer."""
-        number = (place >> _BLOCK_BITS) - (self._first >> _BLOCK_BITS)
-        self._blocks[number] = block = _read(self._blocks[number])
-        return block
+    def _at(self, place: int) -> tuple[bytearray, int]:
+        """The block of an entry, and the entry's beginning in it."""
+        return _read(self._blocks[self._number(place)]), place & _WITHIN
 
     def _another_block(self) -> bytearray:
-        """Compress the last block, and add an empty one."""
-        self._blocks[-1] = _compressed(self._last_block)
+        """Add an empty block, and compress the one before it, unless answers are dropped from that one."""
+        if len(self._blocks) > 1:
+            self._blocks[-1] = _compressed(self._last_block)
         self._last_block = block = bytearray()
         self._blocks.append(block)
         self._last += _BLOCK
