@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from hushstream.agents.worker.health import Darkness
+from hushstream.agents.worker.health import StallTimer
 from patience import Patience
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -124,7 +124,7 @@ async def test_a_partition_that_folds_nothing_of_what_waits_is_seen(bench: Any, 
 
 async def test_what_is_folded_or_empty_is_not_dark(base: float) -> None:
     now = [base]
-    seen = Darkness()
+    seen = StallTimer()
 
     def after(seconds: float, folded_to: int, end: int) -> float:
         now[0] += seconds

@@ -33,7 +33,7 @@ from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.machine import readers_of
 from hushstream.engine.records import InputRange, InputRecord, InputSlice, OffChain, Step, TopicPartition
 from hushstream.engine.state.published import StateSeal, StateUnreadable
-from hushstream.ops.spending.ledger_book import Seen
+from hushstream.ops.spending.ledger_book import LedgerRecord
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 from hushstream.schemas.topics import common_name
@@ -305,7 +305,7 @@ def test_garbage_is_told_from_ledger_entries_and_answers(variant: Variant) -> No
             entries = [record.value for record in recording.records.get((topic, 0), [])]
             for made in KINDS.values():
                 value = made(entries[0], b"") if entries else made(UNKNOWN * 9, b"")
-                seen = Seen(value, recording.system, terms)
+                seen = LedgerRecord(value, recording.system, terms)
                 assert seen.problem or seen.entry_id
         for role in recording.system.roles:
             if topic_of(recording.system, role.journal).client:

@@ -23,7 +23,7 @@ from hushstream.broker import EmbeddedBroker
 from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.ops.audit import auditor as audit
 from hushstream.ops.audit.auditor import Auditor
-from hushstream.ops.audit.sample import Stretches, detection, power
+from hushstream.ops.audit.sample import Sampling, detection, power
 from hushstream.ops.check.checkpoints import From
 from hushstream.ops.check.findings import Status
 from hushstream.ops.check.verify import verify
@@ -71,7 +71,7 @@ class Live:
         await self.create()
         await self.put((source, part.records) for source, part in copy.parts.items())
 
-    def auditor(self, role: str, stretches: Stretches | None = None) -> Auditor:
+    def auditor(self, role: str, stretches: Sampling | None = None) -> Auditor:
         settings = WorkerSettings(
             bootstrap=self.connection.bootstrap, role=f"auditor-{role}", group="none", topic_prefix="audited.",
             deployment=self.system.config.deployment, datadir=self.folder, snapshot_interval_seconds=0.01,
@@ -195,7 +195,7 @@ async def test_a_trimmed_journal_is_followed_from_a_published_state(
     await live.put_copy(p2b.logs)
     whole = await live.once(role)
     assert whole.differences == 0
-    auditor = live.auditor(role, Stretches(0.5, seconds=1e9, draw=lambda: 0.0))
+    auditor = live.auditor(role, Sampling(0.5, seconds=1e9, draw=lambda: 0.0))
     await auditor.run(asyncio.Event(), once=True)
     expected = verify(p2b.logs, p2b.system, p2b.keys, [role], From.LAST_CHECKPOINT)
     assert auditor.differences == 0
@@ -275,7 +275,7 @@ async def test_without_the_zones_key_it_does_not_begin(deployment: Any, live: Li
 def test_a_sampled_stretch_is_checked_by_a_coin_of_its_own() -> None:
     """40,000 stretches at a share of .2: a false alarm once in 5e8, and a share of .18 fails but once in 10,000."""
     source = random.Random(5)
-    stretches = Stretches(0.2, seconds=10, draw=source.random)
+    stretches = Sampling(0.2, seconds=10, draw=source.random)
     checked = [stretches.checks(10.0 * number) for number in range(40_000)]
     assert abs(sum(checked) - 8_000) < 6 * (40_000 * 0.2 * 0.8) ** 0.5
     both = sum(one and other for one, other in itertools.pairwise(checked))

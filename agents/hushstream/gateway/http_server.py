@@ -32,7 +32,7 @@ Look = Callable[[web.BaseRequest], web.Response]
 """Answers a GET."""
 
 
-class GoneAway(ConnectionError):
+class ClientDisconnected(ConnectionError):
     """The caller closed the connection before the body was complete, so nobody is left to answer."""
 
 
@@ -161,7 +161,7 @@ class HttpServer(ABC, Generic[C]):
         try:
             response = await self._respond(request, call)
             code = OK
-        except GoneAway:
+        except ClientDisconnected:
             raise
         except Exception as error:  # noqa: BLE001 - whoever asked gets an answer
             problem = any_problem_of(error)
@@ -181,7 +181,7 @@ class HttpServer(ABC, Generic[C]):
 
         Raises:
             Problem: the body is too large, or comes too slowly.
-            GoneAway: see there.
+            ClientDisconnected: see there.
         """
         if (request.content_length or 0) > self._body_bytes:
             raise Problem("body-too-large", close=True)
@@ -198,7 +198,7 @@ class HttpServer(ABC, Generic[C]):
         except TimeoutError:
             raise Problem("slow-request", close=True) from None
         except ConnectionError as error:
-            raise GoneAway from error
+            raise ClientDisconnected from error
         except HTTPRequestEntityTooLarge:
             raise Problem("body-too-large", close=True) from None
         except (web.RequestPayloadError, ValueError):

@@ -220,7 +220,7 @@ def erase_export(directory: Path, system: System, user: str, party: str = "") ->
     """
     _require_user(user)
     logs = open_export(directory)
-    asked = (record for _, part in logs.of_topic(conversation_of(system, party).requests) for record in part.records)
+    asked = logs.records([conversation_of(system, party).requests])
     until_ms = max((record.timestamp_ms for record in asked if _is_tombstone(record, user)), default=None)
     if until_ms is None:
         raise ExportRefused(

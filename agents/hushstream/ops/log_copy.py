@@ -6,7 +6,7 @@ A copy may come from a log in memory, from an export, or from a broker; readers 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -67,6 +67,10 @@ class LogCopy:
     def of_topic(self, topic: str) -> list[tuple[int, PartitionCopy]]:
         """The partitions of one topic, by number."""
         return sorted((number, part) for (name, number), part in self.parts.items() if name == topic)
+
+    def records(self, topics: Iterable[str]) -> Iterator[InputRecord]:
+        """The records of some topics, partition by partition."""
+        return (record for topic in topics for _, part in self.of_topic(topic) for record in part.records)
 
     @classmethod
     def of(cls, log: HoldsPartitions) -> LogCopy:

@@ -33,7 +33,7 @@ from hushstream.engine.declare.flows import readers
 from hushstream.engine.declare.role import Role
 from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.engine.state.published import StateSeal, record_digest
-from hushstream.ops.check.checkpoints import Beginner, Begun, NoUse, PublishedCopy, needed
+from hushstream.ops.check.checkpoints import Beginner, NoUse, PublishedCopy, Restored, needed
 from hushstream.ops.connection import Connection
 from hushstream.ops.live import LiveLogs, open_logs
 from hushstream.ops.log_copy import PartitionCopy
@@ -277,7 +277,7 @@ class _Planner:
 
 def _second_newest(
     beginner: Beginner, passed: _RecordsBefore, journal: TopicPartition, states: PublishedCopy
-) -> tuple[Found, Begun, tuple[InputRecord, int, int]] | None:
+) -> tuple[Found, Restored, tuple[InputRecord, int, int]] | None:
     """Find the second newest usable state, a machine with it, and the records before the record that it ends with.
 
     None for a journal that has only its first record.

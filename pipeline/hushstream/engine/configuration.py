@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields, is_dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from hushstream.engine.values import REFUSE_UNKNOWN, ConfigurationError, number, require, seconds, whole
+from hushstream.engine.values import REFUSE_UNKNOWN, ConfigurationError, keep, number, require, seconds, whole
 from hushstream.features.errors import FeatureError
 from hushstream.features.schema import FeatureSchema, declare
 from hushstream.learners.exploration import WHOLE, EpsilonMixture, Exploration, Softmax
@@ -147,8 +147,8 @@ class FeedbackConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        wait = seconds("feedback.attribution_window_seconds", self.attribution_window_seconds, 0.001)
-        object.__setattr__(self, "attribution_window_seconds", wait)
+        found = seconds("feedback.attribution_window_seconds", self.attribution_window_seconds, 0.001)
+        keep(self, attribution_window_seconds=found)
         whole("feedback.early_feedback", self.early_feedback, 1, 10_000_000)
         whole("feedback.remembered_events", self.remembered_events, 1, 100_000_000)
 
@@ -176,11 +176,10 @@ class ExplorationConfig:
         choices = ("greedy", "epsilon", "softmax")
         require(self.choice in choices, "exploration.choice", "greedy, epsilon or softmax", self.choice)
         expected = "a share from 0.0001 to 1"
-        share = number("exploration.share", self.share, expected, lambda x: 0.0001 <= x <= 1)
-        object.__setattr__(self, "share", share)
+        keep(self, share=number("exploration.share", self.share, expected, lambda x: 0.0001 <= x <= 1))
         expected = "a number from 0.0001 to 1000"
-        temperature = number("exploration.temperature", self.temperature, expected, lambda x: 0.0001 <= x <= 1000)
-        object.__setattr__(self, "temperature", temperature)
+        found = number("exploration.temperature", self.temperature, expected, lambda x: 0.0001 <= x <= 1000)
+        keep(self, temperature=found)
 
     def rule(self) -> Exploration | None:
         """The rule that draws an arm from scores; None if the highest score is taken."""

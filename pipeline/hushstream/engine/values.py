@@ -42,6 +42,27 @@ def number(name: str, value: object, expected: str, fits: Callable[[float], bool
     return found
 
 
+def between(name: str, value: object, low: float, high: float) -> float:
+    """A number from ``low`` to ``high``."""
+    return number(name, value, f"a number from {low:g} to {high:g}", lambda found: low <= found <= high)
+
+
+def probability(name: str, value: object) -> float:
+    """A probability that is neither 0 nor 1."""
+    return number(name, value, "a probability in (0, 1)", lambda found: 0 < found < 1)
+
+
+def not_negative(name: str, value: object) -> float:
+    """A finite number of at least 0."""
+    return number(name, value, "a finite number >= 0", lambda found: found >= 0)
+
+
+def keep(config: object, **values: object) -> None:
+    """Set fields of a frozen configuration to their checked values; only a configuration that is made does so."""
+    for name, value in values.items():
+        object.__setattr__(config, name, value)
+
+
 def seconds(name: str, value: object, least: float) -> float:
     """A number of seconds, at least ``least``."""
     expected = f"a number of seconds from {least:g} to {_MOST_SECONDS:g}"

@@ -194,7 +194,7 @@ def topic_sizes(logs: LogCopy) -> Mapping[str, tuple[int, int]]:
     """The number of records and their bytes, for every topic that holds a record."""
     found: dict[str, tuple[int, int]] = {}
     for name in dict.fromkeys(topic for topic, _ in logs.parts):
-        sizes = [len(record.value) for _, part in logs.of_topic(name) for record in part.records]
+        sizes = [len(record.value) for record in logs.records([name])]
         found[name] = (len(sizes), sum(sizes))
     return found
 

@@ -32,7 +32,7 @@ _RETRY_SECONDS = 2.0
 
 
 @dataclass(slots=True)
-class Reached:
+class QueueMarker:
     """A marker in the queue of steps, which is reached when all steps before it are finished.
 
     Attributes:
@@ -53,7 +53,7 @@ class BackgroundSnapshot:
     sequence: int
     folded: int
     packing: Generator[None, None, bytes]
-    reached: Reached
+    reached: QueueMarker
 
     @classmethod
     def of(cls, machine: Machine, sequence: int) -> BackgroundSnapshot:
@@ -61,7 +61,7 @@ class BackgroundSnapshot:
         packing = snapshot_portions(machine)
         next(packing)
         folded = sum(machine.positions().values())
-        return cls(sequence, folded, packing, Reached(asyncio.get_running_loop().create_future()))
+        return cls(sequence, folded, packing, QueueMarker(asyncio.get_running_loop().create_future()))
 
     async def packed(self, genesis: bytes, in_a_hurry: Callable[[], bool], clock: Clock) -> Snapshot:
         """Pack the snapshot; return it when it may be saved. Folds get half of the time, unless ``in_a_hurry()``."""

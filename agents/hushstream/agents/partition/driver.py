@@ -20,7 +20,7 @@ from aiokafka.errors import KafkaError
 
 from hushstream.agents.errors import JournalLost, from_client
 from hushstream.agents.kafka.intake import InputBuffer
-from hushstream.agents.partition.background_snapshot import BackgroundSnapshots, Reached
+from hushstream.agents.partition.background_snapshot import BackgroundSnapshots, QueueMarker
 from hushstream.agents.partition.input_ends import wiped
 from hushstream.agents.partition.linger import Linger
 from hushstream.agents.partition.named_waits import NamedWait
@@ -86,9 +86,9 @@ class PartitionDriver:
         self._sequence = recovered.sequence
         self._journal_offset = recovered.journal_offset
         self._record = recovered.record
-        self._confirm: asyncio.Queue[_Work | Reached] = asyncio.Queue()
-        self._release: asyncio.Queue[_Work | Reached] = asyncio.Queue()
-        self._finish: asyncio.Queue[_Work | Reached] = asyncio.Queue()
+        self._confirm: asyncio.Queue[_Work | QueueMarker] = asyncio.Queue()
+        self._release: asyncio.Queue[_Work | QueueMarker] = asyncio.Queue()
+        self._finish: asyncio.Queue[_Work | QueueMarker] = asyncio.Queue()
         self._places = asyncio.Semaphore(self._settings.in_flight)
         self._outstanding = 0
         self._drained = asyncio.Event()
@@ -336,7 +336,7 @@ class PartitionDriver:
         """Wait until each journal record is acknowledged at the expected offset."""
         while True:
             work = await self._confirm.get()
-            if isinstance(work, Reached):
+            if isinstance(work, QueueMarker):
                 work.journal_offset, work.record = self._journal_offset, self._record
             elif work.append is not None:
                 # 2. Wait for the acknowledgement at the expected offset. Otherwise a worker that has lost the partition
@@ -379,7 +379,7 @@ class PartitionDriver:
         """Wait until all outputs of a step are acknowledged; then its input offsets may be committed."""
         while True:
             work = await self._finish.get()
-            if isinstance(work, Reached):
+            if isinstance(work, QueueMarker):
                 # A recovery treats everything in a snapshot as released. So it may be saved only now: otherwise an
                 # output that was not acknowledged would never be sent again.
                 work.all_before.set_result(work.journal_offset)

@@ -29,7 +29,7 @@ _OUTAGE_SECONDS = 10.0
 """When no broker has answered for this long, the worker logs a warning."""
 
 
-class Contact:
+class BrokerContact:
     """Knows when the brokers last answered this worker's consumer."""
 
     def __init__(self, app: Any) -> None:
@@ -81,7 +81,7 @@ class Contact:
         self._beating, self._beaten = coordinator, time.monotonic()
 
 
-class Darkness:
+class StallTimer:
     """Measures how long records of a partition's first input have waited while none of them was folded."""
 
     def __init__(self) -> None:
@@ -119,8 +119,8 @@ class Health:
         self._intake = intake
         self._metrics = metrics
         self._private = private_lag
-        self._contact = Contact(app)
-        self._darkness = Darkness()
+        self._contact = BrokerContact(app)
+        self._darkness = StallTimer()
         self._limited_log = RateLimitedLog(logger)
         self._out = False
 

@@ -51,7 +51,7 @@ from hushstream.engine.records import TopicPartition
 from hushstream.ops.audit.follow import Beginning, Bounds, CannotBegin, Follower
 from hushstream.ops.audit.metrics import AuditMetrics
 from hushstream.ops.audit.outputs import Outputs
-from hushstream.ops.audit.sample import Stretches, power
+from hushstream.ops.audit.sample import Sampling, power
 from hushstream.ops.check.checkpoints import From
 from hushstream.ops.check.findings import Status, Tally
 from hushstream.ops.check.journal import Place
@@ -83,7 +83,7 @@ class Auditor:
     """
 
     def __init__(
-        self, settings: WorkerSettings, system: System, role: str, keys: KeySource, stretches: Stretches | None = None
+        self, settings: WorkerSettings, system: System, role: str, keys: KeySource, stretches: Sampling | None = None
     ) -> None:
         """Prepare.
 
@@ -106,7 +106,7 @@ class Auditor:
         self._places = SnapshotStore(settings.model_copy(update={"role": f"{settings.role}-places"}), maker)
         self._snapshots = snapshots
         self._beginning = Beginning(system, self._role, self._work, snapshots, settings.resident_users)
-        self._stretches = stretches or Stretches(1.0)
+        self._stretches = stretches or Sampling(1.0)
         self._homes = range(system.homes(self._role))
         machines = {home: maker(home) for home in self._homes}
         self._inputs = {home: machine.inputs for home, machine in machines.items()}
@@ -452,7 +452,7 @@ def run_auditor(
 
         asyncio.set_event_loop_policy(uvloop.EventLoopPolicy())
     try:
-        return asyncio.run(_until_signal(Auditor(settings, system, role, keys, Stretches(share)), once))
+        return asyncio.run(_until_signal(Auditor(settings, system, role, keys, Sampling(share)), once))
     except HushstreamError as error:
         print(f"hushstream worker auditor: {error}", file=sys.stderr)
         return 1

@@ -23,7 +23,7 @@ from hushstream.engine.machine import Machine, spilling
 from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.engine.state.published import StateSeal, record_digest
 from hushstream.engine.state.spilled import StoredUser, UserStore
-from hushstream.ops.check.checkpoints import Beginner, Begun, From, NoUse, PublishedCopy, ends_with, in_order
+from hushstream.ops.check.checkpoints import Beginner, From, NoUse, PublishedCopy, Restored, ends_with, in_order
 from hushstream.ops.check.journal import Expected, Place, Walker
 from hushstream.ops.check.verify import genesis_in
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
@@ -224,7 +224,7 @@ class Beginning:
         machine.restore(snapshot.state)
         return Follower(machine, self._walker(home, machine, place=place), snapshot.genesis, record)
 
-    def _walker(self, home: int, machine: Machine, begun: Begun | None = None, place: Place | None = None) -> Walker:
+    def _walker(self, home: int, machine: Machine, begun: Restored | None = None, place: Place | None = None) -> Walker:
         maker, zone = self.work.make_machine, self.role.key_zone
         digesters: list[Digester] = [PublicDigester()] if zone is None else list(maker.keys.ring(zone).kept())
         seal = self._notes(home)
@@ -235,7 +235,7 @@ class Beginning:
 
     async def _begun(
         self, home: int, reader: LogReader, bounds: Bounds, start: From, published_before_ms: float
-    ) -> Begun:
+    ) -> Restored:
         """Begin with the first usable published state; its spilled users go into this auditor's own store."""
         journal, topic = (self.role.journal, home), (self.role.state.name, home)
         maker = self.work.make_machine

@@ -23,7 +23,7 @@ _CERTAIN = 0.95
 
 
 @dataclass(slots=True)
-class Stretches:
+class Sampling:
     """Draws the stretches that are checked.
 
     Attributes:

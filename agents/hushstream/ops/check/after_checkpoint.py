@@ -17,17 +17,17 @@ from hushstream.engine.declare.role import Role
 from hushstream.engine.journal.marks import Mark, MarkSeal, MarkUnreadable, ReleaseEvidence
 from hushstream.engine.journal.notes import NoteSeal, is_noted, notes_in
 from hushstream.engine.machine import releasing
-from hushstream.ops.check.checkpoints import Begun
+from hushstream.ops.check.checkpoints import Restored
 from hushstream.ops.check.findings import Status
 from hushstream.ops.check.journal import Walk
 from hushstream.ops.log_copy import LogCopy
-from hushstream.ops.spending.ledger_book import Book, Seen
+from hushstream.ops.spending.ledger_book import LedgerBook, LedgerRecord
 from hushstream.privacy.amounts import Cost
 
 _SHOWN_BYTES = 8
 
 
-def described(begun: Begun, logs: LogCopy, sealed: bool) -> str:
+def described(begun: Restored, logs: LogCopy, sealed: bool) -> str:
     """Say where a check began and what it did not recompute; ``sealed``: the state is under a key of the zone."""
     checkpoint, low = begun.checkpoint, logs.part(begun.machine.journal).low
     published = datetime.fromtimestamp(begun.time_ms / 1000, UTC).isoformat(timespec="seconds")
@@ -50,7 +50,7 @@ def compare_with_kept_topics(found: Walk, role: Role, system: System, make: Mach
 
 
 def _by_marks(
-    found: Walk, begun: Begun, role: Role, system: System, make: MachineMaker, logs: LogCopy
+    found: Walk, begun: Restored, role: Role, system: System, make: MachineMaker, logs: LogCopy
 ) -> Iterator[str]:
     if role.marks is None:
         return
@@ -74,7 +74,7 @@ def _by_marks(
         yield f"by the marks on {role.marks}/{home}: {suspicion}"
 
 
-def _by_ledger(begun: Begun, role: Role, system: System, logs: LogCopy) -> Iterator[str]:
+def _by_ledger(begun: Restored, role: Role, system: System, logs: LogCopy) -> Iterator[str]:
     machine, home = begun.machine, begun.machine.journal[1]
     spends = releasing(machine)
     charged = None if spends is None else spends.charged
@@ -89,9 +89,9 @@ def _by_ledger(begun: Begun, role: Role, system: System, logs: LogCopy) -> Itera
 def _entered(topic: str, home: int, system: System, logs: LogCopy) -> Cost:
     """The sum of the entries in one partition of a ledger."""
     terms = system.ledgers[topic]
-    book = Book(terms)
+    book = LedgerBook(terms)
     for value in dict.fromkeys(record.value for record in logs.part((topic, home)).records):
-        seen = Seen(value, system, terms)
+        seen = LedgerRecord(value, system, terms)
         if not seen.problem:
             book.enter(seen.entry)
     return next((account.spent for account in book.deployments()), Cost(0))

@@ -49,7 +49,7 @@ class NoUse(HushstreamError):
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class Restored:
     """A machine that begins with a published state.
 
     Attributes:
@@ -168,7 +168,7 @@ class Beginner:
     users: Callable[[Sequence[StoredUser]], UserStore] = KeptUsers
     resident: int = RESIDENT_USERS
 
-    def begin(self, found: Found, record: InputRecord) -> Begun:
+    def begin(self, found: Found, record: InputRecord) -> Restored:
         """Begin a machine with a published state.
 
         Args:
@@ -185,7 +185,7 @@ class Beginner:
         except HushstreamError as error:
             raise NoUse(f"offset {found.offset}: {error}") from None
 
-    def _begun(self, found: Found, record: InputRecord) -> Begun:
+    def _begun(self, found: Found, record: InputRecord) -> Restored:
         checkpoint, (snapshot, users) = self.states.checkpoint(found), self.states.state(found)
         genesis = found.head.genesis
         machine: Machine = self.make.of_journal(self.home, genesis, resumed=True)
@@ -203,7 +203,7 @@ class Beginner:
                     f"offset {found.offset}: it goes on at {source[0]}/{source[1]} offset {position}, but that log "
                     f"begins at {low}"
                 )
-        return Begun(machine, genesis, checkpoint, record, found.publication, found.time_ms)
+        return Restored(machine, genesis, checkpoint, record, found.publication, found.time_ms)
 
 
 def in_order(states: PublishedCopy, start: From) -> Iterator[Found]:

@@ -20,7 +20,7 @@ from hushstream.engine.journal.chain import BEGINNING, CHAIN_BYTES, Digester
 from hushstream.engine.journal.notes import FOREIGN, LOST, Note, NoteSeal, is_noted, notes_in
 from hushstream.engine.machine import Machine, float_ties
 from hushstream.engine.records import InputRange, InputRecord, InputSlice, OffChain, Output, Step, TopicPartition
-from hushstream.ops.check.checkpoints import Begun
+from hushstream.ops.check.checkpoints import Restored
 from hushstream.ops.check.findings import Status, Tally
 from hushstream.ops.log_copy import LogCopy
 from hushstream.schemas import codec
@@ -71,7 +71,7 @@ class Walk:
     tally: Tally
     expected: dict[TopicPartition, list[Expected]] = field(default_factory=dict)
     complete: bool = True
-    begun: Begun | None = None
+    begun: Restored | None = None
     sequence: int = -1
     last: deque[int] = field(default_factory=lambda: deque(maxlen=IN_FLIGHT))
 
@@ -100,7 +100,7 @@ def walk(
     copy: LogCopy,
     topics: Mapping[str, Topic],
     notes: NoteSeal,
-    begun: Begun | None = None,
+    begun: Restored | None = None,
     on_record: Callable[[], None] = lambda: None,
 ) -> Walk:
     """Follow the journal of one machine through a copy of the logs.
@@ -150,7 +150,7 @@ class Walker:
         topics: Mapping[str, Topic],
         seal: NoteSeal,
         copy: LogCopy,
-        begun: Begun | None = None,
+        begun: Restored | None = None,
         place: Place | None = None,
     ) -> None:
         """Begin; the arguments are those of `walk`; ``place`` is the position of an earlier walk of this machine."""

@@ -27,7 +27,7 @@ from hushstream.engine.journal.notes import LOST, NoteSeal, notes_in
 from hushstream.engine.records import TopicPartition
 from hushstream.engine.state.published import StateSeal
 from hushstream.ops.check.after_checkpoint import compare_with_kept_topics, described
-from hushstream.ops.check.checkpoints import Beginner, Begun, From, NoUse, PublishedCopy, ends_with, in_order
+from hushstream.ops.check.checkpoints import Beginner, From, NoUse, PublishedCopy, Restored, ends_with, in_order
 from hushstream.ops.check.findings import Status, Tally, Verified
 from hushstream.ops.check.joined import joined
 from hushstream.ops.check.journal import Walk, value_digest, walk
@@ -268,7 +268,7 @@ class _RoleWalker:
     def _notes(self, home: int) -> NoteSeal:
         return NoteSeal(self.system.config.deployment, self.role.name, home, self.make.state_keys())
 
-    def _begin(self, home: int, start: From) -> tuple[Begun | None, list[str]]:
+    def _begin(self, home: int, start: From) -> tuple[Restored | None, list[str]]:
         """Begin with the first usable published state, in the requested order; also says why others were skipped."""
         seal = StateSeal(self.system.config.deployment, self.role.name, home, self.make.state_keys())
         states = PublishedCopy(self.logs.part((self.role.state.name, home)), seal)
@@ -338,7 +338,7 @@ def _outputs(
     return tally
 
 
-def outputs_end(begun: Begun, source: TopicPartition) -> float:
+def outputs_end(begun: Restored, source: TopicPartition) -> float:
     """The offset of an output up to which records may follow from journal records that were not recomputed."""
     end = begun.checkpoint.end(source)
     return inf if end is None else end

@@ -18,7 +18,7 @@ from hushstream.engine.journal.marks import Mark, MarkUnreadable, read_public
 from hushstream.engine.noise.budget import BudgetFacts
 from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.spending.accounts import Account, amounts, grouped, table
-from hushstream.ops.spending.ledger_book import Book, Seen
+from hushstream.ops.spending.ledger_book import LedgerBook, LedgerRecord
 from hushstream.privacy.amounts import Cost, count_text
 from hushstream.privacy.promises.promise import Guarantee, Promises
 from hushstream.privacy.promises.sentence import ledger_words
@@ -172,10 +172,10 @@ def read(logs: LogCopy, system: System) -> Budget:
     charges: list[Account] = []
     repeated = 0
     for topic, terms in system.ledgers.items():
-        book = Book(terms, topic_of(system, topic).party)
+        book = LedgerBook(terms, topic_of(system, topic).party)
         for partition, part in logs.of_topic(topic):
             for record in part.records:
-                seen = Seen(record.value, system, terms)
+                seen = LedgerRecord(record.value, system, terms)
                 known = contents.setdefault(seen.entry_id, set())
                 repeat = not seen.problem and record.value in known
                 repeated += repeat
@@ -191,7 +191,7 @@ def read(logs: LogCopy, system: System) -> Budget:
     return Budget(system.promises, system.budgets, tuple(deployments), tuple(charges), repeated, tuple(problems), lost)
 
 
-def _conflict(seen: Seen) -> str:
+def _conflict(seen: LedgerRecord) -> str:
     return f"entry {seen.entry_id.hex()} has another content than before; both are charged"
 
 

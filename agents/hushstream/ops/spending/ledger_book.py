@@ -14,7 +14,7 @@ from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
 
 
-class Seen:
+class LedgerRecord:
     """One record of a ledger topic: its entry, or why it is no entry of this deployment."""
 
     def __init__(self, value: bytes, system: System, terms: SpendingTerms) -> None:
@@ -51,7 +51,7 @@ class _Place(NamedTuple):
     scope: str
 
 
-class Book:
+class LedgerBook:
     """The entries of one ledger topic, by charge."""
 
     def __init__(self, terms: SpendingTerms, party: str = "") -> None:

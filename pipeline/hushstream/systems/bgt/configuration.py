@@ -11,7 +11,17 @@ from typing import Literal
 from hushstream.engine import language
 from hushstream.engine.configuration import PartitionConfig, PrivacyConfig, config_digest, later, undigested_privacy
 from hushstream.engine.noise.budget import BudgetConfig
-from hushstream.engine.values import REFUSE_UNKNOWN, number, positive, require, require_deployment, seconds, whole
+from hushstream.engine.values import (
+    REFUSE_UNKNOWN,
+    between,
+    keep,
+    number,
+    positive,
+    require,
+    require_deployment,
+    seconds,
+    whole,
+)
 
 LATTICE_BITS = 20
 UNIT = 1 << LATTICE_BITS
@@ -53,10 +63,9 @@ class ScaleConfig:
         """Refuse impossible values."""
         for name in ("lowest", "highest"):
             found = number(f"scale.{name}", getattr(self, name), "a number within 1e6", lambda x: abs(x) <= 1e6)
-            object.__setattr__(self, name, found)
+            keep(self, **{name: found})
         require(self.lowest < self.highest, "scale.highest", f"above scale.lowest ({self.lowest:g})", self.highest)
-        middle = number("scale.middle", self.middle, "a number from 0 to 1", lambda x: 0 <= x <= 1)
-        object.__setattr__(self, "middle", middle)
+        keep(self, middle=between("scale.middle", self.middle, 0, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,17 +104,17 @@ class ReleaseConfig:
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         require(self.noise in ("gaussian", "exact"), "release.mechanism", "gaussian or exact", self.noise)
-        object.__setattr__(self, "epsilon", positive("privacy.epsilon", self.epsilon))
+        keep(self, epsilon=positive("privacy.epsilon", self.epsilon))
         require(0.1 <= self.epsilon <= 20, "privacy.epsilon", "from 0.1 to 20", self.epsilon)
-        delta = number("privacy.delta", self.delta, "a probability from 1e-12 to below 1", lambda x: 1e-12 <= x < 1)
-        object.__setattr__(self, "delta", delta)
+        found = number("privacy.delta", self.delta, "a probability from 1e-12 to below 1", lambda x: 1e-12 <= x < 1)
+        keep(self, delta=found)
         shares = tuple(number("release.shares", share, "shares above 0", lambda x: x > 0) for share in self.shares)
         fits = len(shares) == len(KINDS) and math.isclose(sum(shares), 1.0, abs_tol=1e-9) and min(shares) >= 0.01
         require(fits, "release.shares", "three shares of at least .01 that sum to 1", self.shares)
-        object.__setattr__(self, "shares", shares)
+        keep(self, shares=shares)
         for name in ("clip", "factor_clip", "count_weight"):
             found = number(f"release.{name}", getattr(self, name), "a number from .01 to 1", lambda x: 0.01 <= x <= 1)
-            object.__setattr__(self, name, found)
+            keep(self, **{name: found})
         whole("release.pairs", self.pairs, 1, LARGEST_PAIRS)
         whole("release.top", self.top, 2, LARGEST_TOP)
         whole("release.factors", self.factors, 1, 64)
@@ -145,7 +154,7 @@ class ModelConfig:
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         for name in self.__slots__:
-            object.__setattr__(self, name, positive(f"model.{name}", getattr(self, name)))
+            keep(self, **{name: positive(f"model.{name}", getattr(self, name))})
         require(self.edge_margin >= 1, "model.edge_margin", "at least 1", self.edge_margin)
         expected = f"at most {LONGEST_VALID_SECONDS:.0f}, as long as statements are kept"
         require(self.valid_seconds <= LONGEST_VALID_SECONDS, "model.valid_seconds", expected, self.valid_seconds)
@@ -193,7 +202,7 @@ class BgtConfig:
         collectors = self.partitions.shuffler
         require(collectors == 1, "partitions.collector", "1 (there is one collector)", collectors)
         require(self.kind in ("hosted", "edge"), "kind", "hosted or edge", self.kind)
-        object.__setattr__(self, "settle_seconds", seconds(language.SETTLE_SECONDS, self.settle_seconds, 0.001))
+        keep(self, settle_seconds=seconds(language.SETTLE_SECONDS, self.settle_seconds, 0.001))
         if not self.devices:
             expected = "none where no devices make slots (kind edge)"
             require(self.settle_seconds == SETTLE_SECONDS, language.SETTLE_SECONDS, expected, self.settle_seconds)

@@ -30,9 +30,12 @@ from hushstream.engine.configuration import (
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import (
     REFUSE_UNKNOWN,
+    keep,
+    not_negative,
     number,
     positive,
     price,
+    probability,
     require,
     require_deployment,
     seconds,
@@ -73,13 +76,13 @@ class FeatureConfig:
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         whole("features.dimension", self.dimension, 1, 512)
-        object.__setattr__(self, "norm", positive("features.norm", self.norm))
+        keep(self, norm=positive("features.norm", self.norm))
         require(self.norm <= 1024, "features.norm", "at most 1024", self.norm)
         if self.norm_l1 is not None:
             longest = math.sqrt(self.dimension) * self.norm
             expected = f"a number above 0 and at most sqrt(dimension) * norm = {longest:g}"
-            bound = number("features.norm_l1", self.norm_l1, expected, lambda x: 0 < x <= longest * (1 + 1e-12))
-            object.__setattr__(self, "norm_l1", bound)
+            found = number("features.norm_l1", self.norm_l1, expected, lambda x: 0 < x <= longest * (1 + 1e-12))
+            keep(self, norm_l1=found)
 
     @property
     def l1_bound(self) -> float:
@@ -116,17 +119,12 @@ class CollaborationConfig:
         """Refuse impossible values."""
         require(self.algorithm in ALGORITHMS, "learner.algorithm", " or ".join(ALGORITHMS), self.algorithm)
         if self.alpha != "lemma":
-            alpha = number("learner.alpha", self.alpha, "lemma or a finite number >= 0", lambda x: x >= 0)
-            object.__setattr__(self, "alpha", alpha)
-        failure = number("learner.failure", self.failure, "a probability in (0, 1)", lambda x: 0 < x < 1)
-        object.__setattr__(self, "failure", failure)
+            keep(self, alpha=number("learner.alpha", self.alpha, "lemma or a finite number >= 0", lambda x: x >= 0))
+        keep(self, failure=probability("learner.failure", self.failure))
         if self.ridge != "auto":
-            ridge = number("learner.ridge", self.ridge, "auto or a finite number above 0", lambda x: x > 0)
-            object.__setattr__(self, "ridge", ridge)
-        own = number("learner.self_weight", self.self_weight, "a finite number >= 0", lambda x: x >= 0)
-        object.__setattr__(self, "self_weight", own)
-        ties = number("learner.tie_weight", self.tie_weight, "a finite number >= 0", lambda x: x >= 0)
-        object.__setattr__(self, "tie_weight", ties)
+            keep(self, ridge=number("learner.ridge", self.ridge, "auto or a finite number above 0", lambda x: x > 0))
+        keep(self, self_weight=not_negative("learner.self_weight", self.self_weight))
+        keep(self, tie_weight=not_negative("learner.tie_weight", self.tie_weight))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +176,8 @@ class ContinualConfig:
             require(self.noise_at == "server", "release.noise_at", "server for exact", self.noise_at)
         if self.mechanism == "blt":
             require(self.noise == "gaussian", "release.noise", "gaussian for blt", self.noise)
-        object.__setattr__(self, "epsilon", price("privacy.epsilon", self.epsilon, LARGEST_EPSILON))
-        delta = number("privacy.delta", self.delta, "a probability in (0, 1)", lambda x: 0 < x < 1)
-        object.__setattr__(self, "delta", delta)
+        keep(self, epsilon=price("privacy.epsilon", self.epsilon, LARGEST_EPSILON))
+        keep(self, delta=probability("privacy.delta", self.delta))
         whole("privacy.units_per_person", self.rewards_per_user, 1, LARGEST_LIFE)
         if self.horizon != "auto":
             whole("release.horizon", self.horizon, 1, 1 << 30)
@@ -190,7 +187,7 @@ class ContinualConfig:
         whole("release.window_units", self.rows, 1, 4096)
         whole("privacy.epochs", self.epochs, 1, 1000)
         if self.seconds is not None:
-            object.__setattr__(self, "seconds", seconds("release.window_seconds", self.seconds, 0.001))
+            keep(self, seconds=seconds("release.window_seconds", self.seconds, 0.001))
             require(
                 self.noise_at == "server",
                 "release.window_seconds",
@@ -256,7 +253,7 @@ class CollaborativeConfig:
         require_mode(self.mode)
         whole("items.capacity", self.arms, 1, 4096)
         require(isinstance(self.named_items, bool), "items.named", "true or false", self.named_items)
-        object.__setattr__(self, "settle_seconds", seconds("feedback.settle_seconds", self.settle_seconds, 0))
+        keep(self, settle_seconds=seconds("feedback.settle_seconds", self.settle_seconds, 0))
         shufflers = self.partitions.shuffler
         require(shufflers == 1, "partitions.counter", "1 (there is no shuffler)", shufflers)
         if self.budget is not None:

@@ -31,6 +31,8 @@ from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import (
     REFUSE_UNKNOWN,
     ConfigurationError,
+    keep,
+    not_negative,
     number,
     positive,
     price,
@@ -84,7 +86,7 @@ class ContextConfig:
         whole("features.digits", self.digits, 1, 3)
 
     def _declare(self) -> None:
-        object.__setattr__(self, "declared", declared_features(self.declared))
+        keep(self, declared=declared_features(self.declared))
         require(self.dimension == 0, "features.dimension", "none beside declared features", self.dimension)
         require(self.digits == 1, "features.digits", "none beside declared features", self.digits)
 
@@ -117,9 +119,8 @@ class LearnerConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        alpha = number("learner.alpha", self.alpha, "a finite number >= 0", lambda number: number >= 0)
-        object.__setattr__(self, "alpha", alpha)
-        object.__setattr__(self, "ridge", positive("learner.ridge", self.ridge))
+        keep(self, alpha=not_negative("learner.alpha", self.alpha))
+        keep(self, ridge=positive("learner.ridge", self.ridge))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +177,11 @@ class SlotConfig:
         """Refuse impossible values."""
         whole("slot.after_interactions", self.after_interactions, 1, 1_000_000)
         whole("privacy.units_per_person", self.lifetime_slots, 1, 1_000_000)
-        object.__setattr__(self, "settle_seconds", seconds("feedback.settle_seconds", self.settle_seconds, 0))
-        object.__setattr__(self, "period_seconds", seconds("slot.period_seconds", self.period_seconds, 0.001))
+        keep(self, settle_seconds=seconds("feedback.settle_seconds", self.settle_seconds, 0))
+        keep(self, period_seconds=seconds("slot.period_seconds", self.period_seconds, 0.001))
         require(isinstance(self.sealed, bool), "slot.sealed", "true or false", self.sealed)
         if self.renew_every_seconds is not None:
-            every = seconds("privacy.renew_every_seconds", self.renew_every_seconds, 0.001)
-            object.__setattr__(self, "renew_every_seconds", every)
+            keep(self, renew_every_seconds=seconds("privacy.renew_every_seconds", self.renew_every_seconds, 0.001))
             expected = "at least 2, the cap of a life, where users get new slots (privacy.renew_every_seconds)"
             require(self.lifetime_slots > 1, "privacy.units_per_person", expected, self.lifetime_slots)
 
@@ -235,8 +235,7 @@ class ReleaseConfig:
         )
         self._check_epsilon()
         kept = "a probability above 0 and at most 1"
-        sampling = number("release.sampling", self.sampling, kept, lambda number: 0 < number <= 1)
-        object.__setattr__(self, "sampling", sampling)
+        keep(self, sampling=number("release.sampling", self.sampling, kept, lambda number: 0 < number <= 1))
         if self.form == "features":
             require(self.mode == "slot-sums", "release.mechanism", "slot-sums for form features", self.mode)
         if self.mode != "slot-sums":
@@ -245,20 +244,18 @@ class ReleaseConfig:
         if self.threshold != "auto":
             whole("release.threshold", self.threshold, 1, 10_000_000)
         name, expected = "privacy.delta", "a probability in (0, 1)"
-        object.__setattr__(self, "target_delta", number(name, self.target_delta, expected, lambda x: 0 < x < 1))
+        keep(self, target_delta=number(name, self.target_delta, expected, lambda x: 0 < x < 1))
         whole("release.window_units", self.window_slots, 1, 100_000_000)
         require(self.sums in ("auto", "fresh", "counter"), "release.sums", "auto, fresh or counter", self.sums)
         expected = f"auto or fresh for mechanism {self.mode}"
         require(self.mode == "slot-sums" or self.sums != "counter", "release.sums", expected, self.sums)
         whole("release.horizon", self.windows, 1, 1 << 30)
         if self.window_seconds is not None:
-            window = seconds("release.window_seconds", self.window_seconds, 0.001)
-            object.__setattr__(self, "window_seconds", window)
+            keep(self, window_seconds=seconds("release.window_seconds", self.window_seconds, 0.001))
 
     def _check_epsilon(self) -> None:
         if self.mode == "slot-sums":
-            epsilon = 1.0 if self.epsilon is None else price("privacy.epsilon", self.epsilon, LARGEST_EPSILON)
-            object.__setattr__(self, "epsilon", epsilon)
+            keep(self, epsilon=1.0 if self.epsilon is None else price("privacy.epsilon", self.epsilon, LARGEST_EPSILON))
             return
         expected = f"none for mechanism {self.mode} (its price follows from release.sampling: -ln(1 - sampling))"
         require(self.epsilon is None, "privacy.epsilon", expected, self.epsilon)
@@ -297,11 +294,10 @@ class UsersConfig:
         require(isinstance(self.events, bool), "users.events", "true or false", self.events)
         if self.contexts_per_period is not None:
             whole("users.contexts_per_period", self.contexts_per_period, 1, 1_000_000_000)
-        object.__setattr__(self, "period_seconds", seconds("users.period_seconds", self.period_seconds, 0.001))
+        keep(self, period_seconds=seconds("users.period_seconds", self.period_seconds, 0.001))
         whole("users.early_feedback", self.early_feedback, 1, 10_000_000)
         if self.expire_after_seconds is not None:
-            after = seconds("users.expire_after_seconds", self.expire_after_seconds, 0.001)
-            object.__setattr__(self, "expire_after_seconds", after)
+            keep(self, expire_after_seconds=seconds("users.expire_after_seconds", self.expire_after_seconds, 0.001))
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,11 +323,10 @@ class LiftConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        share = number("holdout.share", self.holdout, "a share from 0 to 0.5", lambda x: 0 <= x <= 0.5)
-        object.__setattr__(self, "holdout", share)
-        object.__setattr__(self, "epsilon", price("holdout.epsilon", self.epsilon, LARGEST_EPSILON))
+        keep(self, holdout=number("holdout.share", self.holdout, "a share from 0 to 0.5", lambda x: 0 <= x <= 0.5))
+        keep(self, epsilon=price("holdout.epsilon", self.epsilon, LARGEST_EPSILON))
         whole("holdout.decisions_per_user", self.decisions_per_user, 1, 1_000_000)
-        object.__setattr__(self, "every_seconds", seconds("holdout.every_seconds", self.every_seconds, 0.001))
+        keep(self, every_seconds=seconds("holdout.every_seconds", self.every_seconds, 0.001))
         whole("holdout.releases", self.releases, 1, 1 << 30)
 
 
@@ -357,9 +352,9 @@ class ShadowConfig:
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         if self.epsilon is not None:
-            object.__setattr__(self, "epsilon", price("shadow.epsilon", self.epsilon, LARGEST_EPSILON))
+            keep(self, epsilon=price("shadow.epsilon", self.epsilon, LARGEST_EPSILON))
         whole("shadow.decisions_per_user", self.decisions_per_user, 1, 1_000_000)
-        object.__setattr__(self, "every_seconds", seconds("shadow.every_seconds", self.every_seconds, 0.001))
+        keep(self, every_seconds=seconds("shadow.every_seconds", self.every_seconds, 0.001))
         whole("shadow.releases", self.releases, 1, 1 << 30)
 
 
@@ -444,16 +439,16 @@ class P2BConfig:
         if self.expected_items is not None:
             whole("items.expected", self.expected_items, 1, self.arms)
         if self.click_rate is not None:
-            rate = number("feedback.click_rate", self.click_rate, "a share from 0 to 1", lambda x: 0 <= x <= 1)
-            object.__setattr__(self, "click_rate", rate)
+            found = number("feedback.click_rate", self.click_rate, "a share from 0 to 1", lambda x: 0 <= x <= 1)
+            keep(self, click_rate=found)
         self._check_form()
         self._check_items()
         if self.half_life is not None:
             require(self.release.form == "features", "model.half_life", "none for form codes", self.half_life)
             expected = "auto, or windows from 0.1 to 1,000,000"
             if self.half_life != "auto":
-                half_life = number("model.half_life", self.half_life, expected, lambda x: 0.1 <= x <= 1_000_000)
-                object.__setattr__(self, "half_life", half_life)
+                found = number("model.half_life", self.half_life, expected, lambda x: 0.1 <= x <= 1_000_000)
+                keep(self, half_life=found)
             elif self.release.sums != "fresh":
                 sums = "fresh where model.half_life is auto: through a counter windows share noise"
                 require(False, "release.sums", sums, self.release.sums)
@@ -492,7 +487,7 @@ class P2BConfig:
             valid = seconds("model.valid_seconds", valid, 1)
             expected = f"at most {LONGEST_VALID_SECONDS:.0f}, as long as statements are kept"
             require(valid <= LONGEST_VALID_SECONDS, "model.valid_seconds", expected, valid)
-            object.__setattr__(self, "model_valid_seconds", valid)
+            keep(self, model_valid_seconds=valid)
 
     @property
     def devices(self) -> bool:
@@ -545,7 +540,7 @@ class P2BConfig:
         if self.item_features is None:
             return
         require(self.named_items, "items.features", "none where items have no names (`items.named`)", "some")
-        object.__setattr__(self, "item_features", declared_features(self.item_features, "items."))
+        keep(self, item_features=declared_features(self.item_features, "items."))
 
     def _check_form(self) -> None:
         """Resolve the form of the sums, and refuse settings that do not go with it."""
@@ -553,7 +548,7 @@ class P2BConfig:
         form: ReleaseForm = "features" if declared else "codes"
         expected = "features where features are declared by name, else codes"
         require(self.release.form in ("auto", form), "release.form", expected, self.release.form)
-        object.__setattr__(self, "release", replace(self.release, form=form))
+        keep(self, release=replace(self.release, form=form))
         if not declared:
             for name, value in (("items.expected", self.expected_items), ("feedback.click_rate", self.click_rate)):
                 require(value is None, name, "none for form codes", value)

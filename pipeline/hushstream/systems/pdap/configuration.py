@@ -33,6 +33,8 @@ from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import (
     REFUSE_UNKNOWN,
     ConfigurationError,
+    between,
+    keep,
     number,
     positive,
     require,
@@ -99,9 +101,8 @@ class CellConfig:
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         whole("cells.branching", self.branching, 2, 64)
-        object.__setattr__(self, "split_at", positive("cells.split_at", self.split_at))
-        growth = number("cells.growth", self.growth, "a number from 0 to 10", lambda x: 0 <= x <= 10)
-        object.__setattr__(self, "growth", growth)
+        keep(self, split_at=positive("cells.split_at", self.split_at))
+        keep(self, growth=between("cells.growth", self.growth, 0, 10))
         whole("cells.levels", self.levels, 0, 57)
         whole("cells.cap", self.cap, 1, 65_536)
 
@@ -142,17 +143,16 @@ class BlockConfig:
         """Refuse impossible values."""
         epsilon = positive("privacy.epsilon", self.epsilon)
         require(epsilon <= LARGEST_EPSILON, "privacy.epsilon", "at most 20 (more protects nobody)", epsilon)
-        object.__setattr__(self, "epsilon", epsilon)
-        growth = number("release.level_growth", self.level_growth, "a number from 0 to 10", lambda x: 0 <= x <= 10)
-        object.__setattr__(self, "level_growth", growth)
+        keep(self, epsilon=epsilon)
+        keep(self, level_growth=between("release.level_growth", self.level_growth, 0, 10))
         require(self.placement in PLACEMENTS, "release.placement", " or ".join(PLACEMENTS), self.placement)
-        object.__setattr__(self, "kappa", positive("release.kappa", self.kappa))
+        keep(self, kappa=positive("release.kappa", self.kappa))
         whole("feedback.reward_levels", self.reward_levels, 1, 256)
         whole("release.window_units", self.first_window, 1, 1 << 40)
-        ratio = number("release.window_ratio", self.window_ratio, "a number in (1, 100]", lambda x: 1 < x <= 100)
-        object.__setattr__(self, "window_ratio", ratio)
+        found = number("release.window_ratio", self.window_ratio, "a number in (1, 100]", lambda x: 1 < x <= 100)
+        keep(self, window_ratio=found)
         if self.seconds is not None:
-            object.__setattr__(self, "seconds", seconds("release.window_seconds", self.seconds, 0.001))
+            keep(self, seconds=seconds("release.window_seconds", self.seconds, 0.001))
         whole("privacy.units_per_person", self.events_per_person, 1, LARGEST_LIFE)
         whole("release.horizon_units", self.horizon, 1, 1 << 40)
 
@@ -192,15 +192,13 @@ class EstimateConfig:
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         for name in ("reward_variance", "arm_variance", "arm_spread", "vendor_variance"):
-            object.__setattr__(self, name, positive(f"model.{name}", getattr(self, name)))
+            keep(self, **{name: positive(f"model.{name}", getattr(self, name))})
         for name in ("arm_steps", "vendor_steps"):
             steps = tuple(getattr(self, name))
             require(bool(steps), f"model.{name}", "at least one variance", steps)
-            object.__setattr__(self, name, tuple(positive(f"model.{name}", step) for step in steps))
-        share = number("model.prior_share", self.prior_share, "a number from 0 to 1", lambda x: 0 <= x <= 1)
-        object.__setattr__(self, "prior_share", share)
-        temper = number("model.temper", self.temper, "a number from 0 to 10", lambda x: 0 <= x <= 10)
-        object.__setattr__(self, "temper", temper)
+            keep(self, **{name: tuple(positive(f"model.{name}", step) for step in steps)})
+        keep(self, prior_share=between("model.prior_share", self.prior_share, 0, 1))
+        keep(self, temper=between("model.temper", self.temper, 0, 10))
 
 
 def steps_to(levels: int, given: tuple[float, ...]) -> tuple[float, ...]:
@@ -292,7 +290,7 @@ class PdapConfig:
         """Refuse impossible values."""
         require_deployment(self.deployment, self.system, "pdap")
         require_mode(self.mode)
-        object.__setattr__(self, "vendors", tuple(self.vendors))
+        keep(self, vendors=tuple(self.vendors))
         names = [vendor.name for vendor in self.vendors]
         require(bool(names), "vendors", "at least one", names)
         require(len(set(names)) == len(names), "vendors", "names that differ", names)
@@ -321,7 +319,7 @@ class PdapConfig:
         A feature with several values at once is refused, because it is in no single cell.
         """
         require(self.dimension == 0, "features.dimension", "none beside declared features", self.dimension)
-        object.__setattr__(self, "declared", declared_features(self.declared))
+        keep(self, declared=declared_features(self.declared))
         found: Mapping[str, Feature] = self.declared.features
         for name, feature in found.items():
             expected = "a category, number, boolean, time_of_day or day_of_week, as each context is in one cell"

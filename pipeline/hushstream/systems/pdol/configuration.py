@@ -17,8 +17,11 @@ from hushstream.engine.configuration import PrivacyConfig, canonical_form, decla
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.values import (
     REFUSE_UNKNOWN,
+    between,
+    keep,
     number,
     positive,
+    probability,
     require,
     require_deployment,
     whole,
@@ -77,10 +80,10 @@ class RecordConfig:
         whole("feedback.remembered_events", self.remembered_events, 1, 10_000_000)
 
     def _declare(self) -> None:
-        object.__setattr__(self, "declared", declared_features(self.declared))
+        keep(self, declared=declared_features(self.declared))
         cells = 1 + self.declared.cells
         require(self.dimension in (0, cells), "features.dimension", "none beside declared features", self.dimension)
-        object.__setattr__(self, "dimension", cells)
+        keep(self, dimension=cells)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +117,9 @@ class SharingConfig:
         """Refuse impossible values."""
         kinds = ("blt", "negative-digit", "exact")
         require(self.counter in kinds, "release.mechanism", " or ".join(kinds), self.counter)
-        object.__setattr__(self, "epsilon", positive("privacy.epsilon", self.epsilon))
+        keep(self, epsilon=positive("privacy.epsilon", self.epsilon))
         require(self.epsilon <= 20, "privacy.epsilon", "at most 20 (more protects nobody)", self.epsilon)
-        delta = number("privacy.delta", self.delta, "a probability in (0, 1)", lambda x: 0 < x < 1)
-        object.__setattr__(self, "delta", delta)
+        keep(self, delta=probability("privacy.delta", self.delta))
         for slots in self.sizes:
             whole("release.window_units", slots, 1, 1 << 20)
         whole("release.horizon", self.horizon, 1, LARGEST_HORIZON)
@@ -152,10 +154,9 @@ class ModelConfig:
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         if self.radius is not None:
-            object.__setattr__(self, "radius", positive("model.radius", self.radius))
+            keep(self, radius=positive("model.radius", self.radius))
             require(self.radius <= 1024, "model.radius", "at most 1024", self.radius)
-        least = number("model.threshold", self.threshold, "a number from 0 to 100", lambda x: 0 <= x <= 100)
-        object.__setattr__(self, "threshold", least)
+        keep(self, threshold=between("model.threshold", self.threshold, 0, 100))
         if self.releases_per_version is not None:
             whole("model.releases_per_version", self.releases_per_version, 1, 1 << 20)
 
@@ -182,10 +183,9 @@ class PredictionConfig:
     def __post_init__(self) -> None:
         """Refuse impossible values."""
         require(self.place in ("released", "node"), "prediction.place", "released or node", self.place)
-        object.__setattr__(self, "rate", positive("prediction.rate", self.rate))
-        share = number("prediction.share", self.share, "a share from 0 to 0.5", lambda x: 0 <= x <= 0.5)
-        object.__setattr__(self, "share", share)
-        object.__setattr__(self, "local_rate", positive("prediction.local_rate", self.local_rate))
+        keep(self, rate=positive("prediction.rate", self.rate))
+        keep(self, share=number("prediction.share", self.share, "a share from 0 to 0.5", lambda x: 0 <= x <= 0.5))
+        keep(self, local_rate=positive("prediction.local_rate", self.local_rate))
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,15 +215,14 @@ class GossipConfig:
 
     def __post_init__(self) -> None:
         """Refuse impossible values."""
-        object.__setattr__(self, "epsilon", positive("privacy.epsilon", self.epsilon))
+        keep(self, epsilon=positive("privacy.epsilon", self.epsilon))
         require(self.epsilon <= 1e6, "privacy.epsilon", "at most a million", self.epsilon)
         whole("gossip.rounds", self.rounds, 1, 1 << 24)
         require(self.graph in GRAPHS, "gossip.graph", " or ".join(GRAPHS), self.graph)
         whole("gossip.graph_seed", self.graph_seed, 0, 2**31 - 1)
-        object.__setattr__(self, "step", positive("gossip.step", self.step))
+        keep(self, step=positive("gossip.step", self.step))
         require(self.step <= 1024, "gossip.step", "at most 1024", self.step)
-        lasso = number("gossip.lasso", self.lasso, "a number from 0 to 1024", lambda x: 0 <= x <= 1024)
-        object.__setattr__(self, "lasso", lasso)
+        keep(self, lasso=between("gossip.lasso", self.lasso, 0, 1024))
         places = ("own", "sent")
         require(self.gradient_at in places, "gossip.gradient_at", "own or sent", self.gradient_at)
 

@@ -112,8 +112,7 @@ def _released(place: Place, audience: Audience | None, rate: float | None) -> Pl
             f"got one of {place.system.kind}; plan its configuration instead"
         )
     logs = copy(place.connection, place.system.partitions, view.topics)
-    parts = (part for topic in view.topics for _, part in logs.of_topic(topic))
-    return view.plan(((one.timestamp_ms, one.value) for part in parts for one in part.records), audience, rate)
+    return view.plan(((one.timestamp_ms, one.value) for one in logs.records(view.topics)), audience, rate)
 
 
 def _show(found: Plan, values: DeploymentValues, picture: Path | None, json: bool) -> None:

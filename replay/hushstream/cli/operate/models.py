@@ -114,8 +114,7 @@ def _records(place: Place, quiet: bool) -> tuple[ModelView, list[bytes], Catalog
     rules = () if asked is None else (*asked.catalogues.values(), *filter(None, [asked.catalogue]))
     with working("reading the models", quiet):
         logs = copy(connection, system.partitions, {*view.topics, *(one.topic for one in rules)})
-    parts = (part for topic in view.topics for _, part in logs.of_topic(topic))
-    values = [record.value for part in parts for record in part.records]
+    values = [record.value for record in logs.records(view.topics)]
     catalogues = {}
     for one in rules:
         items = logs.part((one.topic, 0))

@@ -304,9 +304,7 @@ def _print_released(place: Place, view: HoldoutView, json: bool) -> None:
     from hushstream.ops.live import copy
 
     logs = copy(place.connection, place.system.partitions, view.topics)
-    parts = (part for topic in view.topics for _, part in logs.of_topic(topic))
-    found = view.read(record.value for part in parts for record in part.records)
-    print_and_exit(found, json)
+    print_and_exit(view.read(record.value for record in logs.records(view.topics)), json)
 
 
 @letters_app.command(name="list")

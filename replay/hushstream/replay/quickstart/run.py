@@ -66,7 +66,7 @@ class QuickstartOptions:
 
 
 @dataclass(slots=True)
-class Killing:
+class KillStatus:
     """The state of the learner after it was killed last.
 
     Attributes:
@@ -99,7 +99,7 @@ class Quickstart:
         self._session = session
         self._traffic = traffic
         self._folder = folder
-        self._killing = Killing()
+        self._killing = KillStatus()
         self._published: dict[str, int] = {}
         self._learned: list[dict[str, Any]] = []
         self._spent: dict[str, Any] = {}
@@ -151,7 +151,7 @@ class Quickstart:
         """
         if self._killing.state != "running":
             raise AlreadyKilled(f"kill: expected a running learner, got one that is {self._killing.state}")
-        self._killing = Killing(self._killing.number + 1, "away")
+        self._killing = KillStatus(self._killing.number + 1, "away")
         self._killed_at.append(round(self._traffic.seconds, 1))
         self._after = asyncio.create_task(self._restart_learner())
 
@@ -186,7 +186,7 @@ class Quickstart:
         finally:
             killing.state = "running"
 
-    async def _verify(self, killing: Killing) -> None:
+    async def _verify(self, killing: KillStatus) -> None:
         """Recompute everything that was published, while visitors continue.
 
         Visitors pause only while the ends of all logs are read. A record that is written in this moment would be
@@ -218,11 +218,10 @@ def _records(logs: LogCopy, topic: str) -> int:
 def _learned(system: System, logs: LogCopy) -> list[dict[str, Any]]:
     """The preferences in the newest model; empty before the first model."""
     newest: dict[str, Any] = {}
-    for _, part in logs.of_topic("models"):
-        for record in part.records:
-            name, fields = codec.decode(record.value)
-            if name == "FeatureModel" and fields["version"] > newest.get("version", 0):
-                newest = fields
+    for record in logs.records(["models"]):
+        name, fields = codec.decode(record.value)
+        if name == "FeatureModel" and fields["version"] > newest.get("version", 0):
+            newest = fields
     config = system.core.config
     return learned(config.context.schema, newest, ITEMS[: config.arms]) if newest else []
 

@@ -12,7 +12,7 @@ from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.report.summaries import Comparison
 from hushstream.replay.report.wording import (
     MARK_MEANINGS,
-    Ran,
+    RunFields,
     measure_name,
     number,
     overall_status,
@@ -129,7 +129,7 @@ def speed_section(measured: Mapping[str, float]) -> Section:
     return Section("speed", "Speed", (table,))
 
 
-def closing(result: Ran) -> tuple[Section, ...]:
+def closing(result: RunFields) -> tuple[Section, ...]:
     """The parts at the end of every page of a run."""
     return (
         guarantee_section(result.privacy),

@@ -43,7 +43,7 @@ EXACT = "exact figures of the dataset that is replayed, without noise"
 """The label that every table, CSV file and picture with rewards, errors or exact sums carries (PRIVACY.md)."""
 
 
-class Ran(Protocol):
+class RunFields(Protocol):
     """The fields that the results of all systems have."""
 
     @property
@@ -99,17 +99,17 @@ def plain_name(name: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def seed_text(result: Ran) -> str:
+def seed_text(result: RunFields) -> str:
     """The seed, or that there is none."""
     return "none" if result.seed is None else str(result.seed)
 
 
-def deployment_text(result: Ran) -> str:
+def deployment_text(result: RunFields) -> str:
     """Name and kind of the deployment."""
     return f"{result.deployment} ({result.privacy.values['deployment']})"
 
 
-def provenance(result: Ran, figures: str = EXACT) -> tuple[tuple[str, str], ...]:
+def provenance(result: RunFields, figures: str = EXACT) -> tuple[tuple[str, str], ...]:
     """The facts that say where figures come from, for the end of a page and the foot of every picture file.
 
     Args:
@@ -151,6 +151,6 @@ def overall_status(checks: Iterable[RoleCheck]) -> str:
     return next(status for status in ("changed", "uncheckable", "float tie", "equal") if status in found)
 
 
-def provenance_lines(result: Ran, figures: str = EXACT) -> list[str]:
+def provenance_lines(result: RunFields, figures: str = EXACT) -> list[str]:
     """`provenance` as lines below a picture."""
     return [f"{name}: {value}." for name, value in provenance(result, figures)]

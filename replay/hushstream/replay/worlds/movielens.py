@@ -176,18 +176,7 @@ def movielens_100k(
         WorldError: an option is out of range.
     """
     ratings = read_ratings(locate("ml-100k", data_dir))
-    return film_world(
-        ratings,
-        users=users,
-        rounds=rounds,
-        dimension=dimension,
-        arms=arms,
-        arms_by=arms_by,
-        like_at=like_at,
-        history=history,
-        digits=digits,
-        seed=seed,
-    )
+    return film_world(ratings, users, rounds, dimension, arms, arms_by, like_at, history, digits, seed)
 
 
 def read_ratings(folder: Path) -> Ratings:
@@ -217,7 +206,6 @@ def read_ratings(folder: Path) -> Ratings:
 
 def film_world(
     ratings: Ratings,
-    *,
     users: int | None,
     rounds: int,
     dimension: int,

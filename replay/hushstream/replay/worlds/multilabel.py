@@ -126,16 +126,7 @@ def tmc2007(
     """
     _require_features("tmc2007", features)
     table = read_corpus(locate("tmc2007", data_dir))
-    return multilabel_world(
-        table,
-        users=users,
-        rounds=rounds,
-        dimension=dimension,
-        arms=arms,
-        features=features,
-        digits=digits,
-        seed=seed,
-    )
+    return multilabel_world(table, users, rounds, dimension, arms, features, digits, seed)
 
 
 def mediamill(
@@ -175,13 +166,13 @@ def mediamill(
         table.numbers > present_above,
         table.labels,
         table.label_names,
-        users=users,
-        rounds=rounds,
-        dimension=dimension,
-        arms=arms,
-        features=features,
-        digits=digits,
-        seed=seed,
+        users,
+        rounds,
+        dimension,
+        arms,
+        features,
+        digits,
+        seed,
     )
 
 
@@ -244,15 +235,7 @@ def split_labels(table: BinaryTable) -> tuple[npt.NDArray[np.bool_], npt.NDArray
 
 
 def multilabel_world(
-    table: BinaryTable,
-    *,
-    users: int,
-    rounds: int,
-    dimension: int,
-    arms: int,
-    features: str,
-    digits: int,
-    seed: int,
+    table: BinaryTable, users: int, rounds: int, dimension: int, arms: int, features: str, digits: int, seed: int
 ) -> MultiLabelWorld:
     """Build the world from a corpus of TMC2007 already read; options as in `tmc2007`.
 
@@ -260,19 +243,7 @@ def multilabel_world(
         WorldError: an option is out of range for this corpus.
     """
     words, labels, names = split_labels(table)
-    return labelled_world(
-        "tmc2007",
-        words,
-        labels,
-        names,
-        users=users,
-        rounds=rounds,
-        dimension=dimension,
-        arms=arms,
-        features=features,
-        digits=digits,
-        seed=seed,
-    )
+    return labelled_world("tmc2007", words, labels, names, users, rounds, dimension, arms, features, digits, seed)
 
 
 def labelled_world(
@@ -280,7 +251,6 @@ def labelled_world(
     words: Booleans,
     labels: Booleans,
     names: tuple[str, ...],
-    *,
     users: int,
     rounds: int,
     dimension: int,

@@ -153,7 +153,7 @@ def counter_address(
     )
 
 
-class Silence:
+class NoNoise:
     """A source without noise, for sums of public data."""
 
     def __init__(self, dimension: int) -> None:
@@ -194,7 +194,7 @@ class Counters:
     def open(self, generation: int) -> Counter:
         """An empty counter."""
         if self.silent:
-            return self.plan.open_on(Silence(self.plan.dimension))
+            return self.plan.open_on(NoNoise(self.plan.dimension))
         return self.plan.open(self.key, replace(self.address, window=generation))
 
     def restore(self, generation: int, state: bytes) -> Counter:

@@ -80,7 +80,7 @@ class Modest:
 
 
 @dataclass(frozen=True, slots=True)
-class LongLife:
+class LongRun:
     """The results of the run.
 
     Attributes:
@@ -105,7 +105,7 @@ class LongLife:
     skipped: int
 
 
-async def long_life(folder: Path, system: System, sizes: StreamSizes, progress: Progress) -> LongLife:
+async def long_life(folder: Path, system: System, sizes: StreamSizes, progress: Progress) -> LongRun:
     """Feed a learner, kill it, and continue from what it published.
 
     Args:
@@ -136,7 +136,7 @@ async def long_life(folder: Path, system: System, sizes: StreamSizes, progress: 
         counts = await _verified(learner, system, folder)
         seconds = time.monotonic() - begun
     per_interaction = written[JOURNAL] / sizes.long_interactions
-    return LongLife(per_interaction, alone, modest, written[STATE], replayed, recovery, seconds, *counts)
+    return LongRun(per_interaction, alone, modest, written[STATE], replayed, recovery, seconds, *counts)
 
 
 async def _modest(bench: Bench, sizes: StreamSizes, name: str, *options: str) -> Modest:
@@ -207,7 +207,7 @@ async def _bytes(learner: Learner, system: System) -> dict[str, int]:
     """Bytes of the learner's journal and of its published states in the log, with each record in a batch of its own."""
     logs = await copy_async(learner.connection, system.partitions, (JOURNAL, STATE))
     return {
-        name: sum(RECORD_BATCH_BYTES + len(record.value) for _, part in logs.of_topic(name) for record in part.records)
+        name: sum(RECORD_BATCH_BYTES + len(record.value) for record in logs.records([name]))
         for name in (JOURNAL, STATE)
     }
 
@@ -224,7 +224,7 @@ async def _verified(learner: Learner, system: System, folder: Path) -> tuple[int
     return counts[Status.EQUAL], counts[Status.SKIPPED]
 
 
-def long_life_rows(found: LongLife, sizes: StreamSizes) -> list[BenchRow]:
+def long_life_rows(found: LongRun, sizes: StreamSizes) -> list[BenchRow]:
     """Make the rows of one run."""
     age = f"after {sizes.long_interactions} interactions (d={sizes.dimension}, K={sizes.arms}, {sizes.users} users)"
     paced = f"at {sizes.modest_pace} interactions/s, one event a record"

@@ -19,7 +19,7 @@ from hushstream.engine.configuration import PartitionConfig
 from hushstream.engine.declare.declaration import System, request_partitions
 from hushstream.ops.connection import Connection, guard_code
 from hushstream.ops.topics import apply_async
-from hushstream.privacy.keys import key_path, write_key
+from hushstream.privacy.keys import generate_keys
 from hushstream.replay.bench.baseline import log_times, passthrough_rate
 from hushstream.replay.bench.cpu import CpuMeter
 from hushstream.replay.bench.errors import BenchFailed
@@ -127,9 +127,7 @@ def prepare_deployment(
         partitions=PartitionConfig(learners),
     )
     system = prepare(place, config)
-    (place / KEYS).mkdir(mode=0o700)
-    for zone in ("edge", "shuffler"):
-        write_key(key_path(place / KEYS, zone))
+    generate_keys(place / KEYS, ("edge", "shuffler"))
     return system
 
 

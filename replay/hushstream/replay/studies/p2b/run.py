@@ -262,14 +262,13 @@ def _slot_contents(system: P2BSystem, logs: LogCopy, keys: KeySource) -> Iterato
     """The content of every slot, opened where it is sealed."""
     sealing = system.sealing
     opener = None if sealing is None else Openers(sealing, keys.ring("sealing").kept(), system.form.opener)
-    for _, part in logs.of_topic("reports"):
-        for record in part.records:
-            name, fields = codec.decode(record.value)
-            if name == "SlotReport":
-                yield fields["content"]
-            elif name == "SealedSlot" and opener is not None:
-                place = SlotPlace(fields["report_id"], fields["period"], fields["config_digest"])
-                yield opener.open(fields["sealed"], place)
+    for record in logs.records(["reports"]):
+        name, fields = codec.decode(record.value)
+        if name == "SlotReport":
+            yield fields["content"]
+        elif name == "SealedSlot" and opener is not None:
+            place = SlotPlace(fields["report_id"], fields["period"], fields["config_digest"])
+            yield opener.open(fields["sealed"], place)
 
 
 def _cells(system: P2BSystem, logs: LogCopy, keys: KeySource) -> list[CellRow]:
@@ -282,10 +281,9 @@ def _cells(system: P2BSystem, logs: LogCopy, keys: KeySource) -> list[CellRow]:
         if report is not None:
             exact[0, report.code, report.arm] += report.level
             exact[1, report.code, report.arm] += config.release.levels - report.level
-    for _, part in logs.of_topic("crowds"):
-        for record in part.records:
-            fields = codec.decode(record.value)[1]
-            noised += np.stack([np.frombuffer(fields[name], "<i8").reshape(shape) for name in ("ones", "zeros")])
+    for record in logs.records(["crowds"]):
+        fields = codec.decode(record.value)[1]
+        noised += np.stack([np.frombuffer(fields[name], "<i8").reshape(shape) for name in ("ones", "zeros")])
     return [
         CellRow(
             code=code,

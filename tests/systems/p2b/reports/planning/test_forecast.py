@@ -15,9 +15,9 @@ from hushstream.systems.p2b.contribution.feature_layout import layout_of
 from hushstream.systems.p2b.guarantee.promise import noise_variance
 from hushstream.systems.p2b.reports.planning.forecast import (
     ForecastError,
-    Habits,
     Sample,
     Spreads,
+    UserBehaviour,
     best_reward,
     cold_reward,
     forecast_codes,
@@ -31,7 +31,7 @@ SCHEMA = declare(
     {"country": {"kind": "category", "vocabulary": ["de", "fr"]}, "age": {"kind": "number", "range": [0, 9]}}
 )
 SPREADS = Spreads(0.25, {"country": 0.2, "age": 0.2}, 0.3, 0.08)
-HABITS = Habits(10, 10, 10, 0.8)
+HABITS = UserBehaviour(10, 10, 10, 0.8)
 
 
 @pytest.mark.slow
@@ -79,7 +79,7 @@ def test_a_model_that_sees_all_is_as_good_as_the_best_item():
 def test_slots_prefer_clicks_as_the_warm_start_takes_them_to():
     cold = cold_reward(SPREADS, HABITS, 10)
     assert slot_share(SPREADS, HABITS) == pytest.approx(0.8 * (1 - (1 - cold) ** 10))
-    assert slot_share(SPREADS, Habits(10, 10, 10, None)) == cold
+    assert slot_share(SPREADS, UserBehaviour(10, 10, 10, None)) == cold
 
 
 def test_cold_learners_with_nothing_to_tell_apart_earn_the_rate():
@@ -112,10 +112,10 @@ def test_users_with_several_slots_in_their_life_give_as_many():
 
 
 def test_codes_see_less_with_fewer_codes_and_with_more_noise():
-    spreads, habits = Spreads(0.25, {"context": 0.6}, 0.3, 0.08), Habits(10, 10, 10, None, 0.43)
+    spreads, behaviour = Spreads(0.25, {"context": 0.6}, 0.3, 0.08), UserBehaviour(10, 10, 10, None, 0.43)
 
     def gain(codes, variance):
-        return forecast_codes(10, codes, spreads, habits, Sample(20_000, 200_000, variance)).gain
+        return forecast_codes(10, codes, spreads, behaviour, Sample(20_000, 200_000, variance)).gain
 
     assert gain(4, 0.0) < gain(32, 0.0)
     assert gain(32, 100.0) < gain(32, 2.0) < gain(32, 0.0)

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hushstream.systems.p2b.reports.planning.forecast import Habits, Spreads, cold_reward
+from hushstream.systems.p2b.reports.planning.forecast import Spreads, UserBehaviour, cold_reward
 from hushstream.systems.p2b.server.effects import Float64, RawEffects, log_likelihood
 
 _TAUS = np.linspace(0.0, 1.5, 151)
@@ -50,14 +50,14 @@ class EstimatedSpreads:
 
 
 def estimated_spreads(
-    found: RawEffects, first: float, habits: Habits, rest: float, rate: float | None, seen: float = 1.0
+    found: RawEffects, first: float, behaviour: UserBehaviour, rest: float, rate: float | None, seen: float = 1.0
 ) -> EstimatedSpreads:
     """Estimate spreads from released sums.
 
     Args:
         found: effects in the sums of all windows.
         first: the share of reports with a reward in the first window.
-        habits: of users.
+        behaviour: of users.
         rest: the assumed spread of effects that no sum contains.
         rate: the rate at which a random item is rewarded; None to compute it from the first window.
         seen: the share of the variance of contexts' effects that blocks contain: 1 for features, less for codes.
@@ -69,7 +69,7 @@ def estimated_spreads(
     whole = _unattenuated(middle, rest)
     spreads = Spreads(whole.pop(""), whole, rest, 0.1 if rate is None else rate)
     if rate is None:
-        spreads = _at_rate(spreads, habits, _cold_of(first, habits))
+        spreads = _at_rate(spreads, behaviour, _cold_of(first, behaviour))
     return EstimatedSpreads(spreads, _factors(corrected))
 
 
@@ -111,19 +111,19 @@ def _factors(ranges: Mapping[str, NDArray[np.float64]]) -> tuple[float, float, f
     return (max(_LEAST_FACTOR, math.sqrt(max(0.0, 1.0 - less))), 1.0, min(_MOST_FACTOR, math.sqrt(1.0 + more)))
 
 
-def _cold_of(share: float, habits: Habits) -> float:
+def _cold_of(share: float, behaviour: UserBehaviour) -> float:
     """The mean reward of cold learners with this share of rewarded slots; the inverse of `forecast.slot_share`."""
-    if habits.chance is None:
+    if behaviour.chance is None:
         return share
-    missed = max(1e-9, 1.0 - share / habits.chance)
-    return min(_MOST_RATE, max(_LEAST_RATE, -math.expm1(math.log(missed) / habits.before_slot)))
+    missed = max(1e-9, 1.0 - share / behaviour.chance)
+    return min(_MOST_RATE, max(_LEAST_RATE, -math.expm1(math.log(missed) / behaviour.before_slot)))
 
 
-def _at_rate(spreads: Spreads, habits: Habits, cold: float) -> Spreads:
+def _at_rate(spreads: Spreads, behaviour: UserBehaviour, cold: float) -> Spreads:
     """The same spreads with the rate at which cold learners have this mean reward."""
     low, high = _LEAST_RATE, _MOST_RATE
     for _ in range(20):
         middle = math.sqrt(low * high)
         found = Spreads(spreads.arms, spreads.blocks, spreads.rest, middle)
-        low, high = (middle, high) if cold_reward(found, habits, habits.before_slot) < cold else (low, middle)
+        low, high = (middle, high) if cold_reward(found, behaviour, behaviour.before_slot) < cold else (low, middle)
     return Spreads(spreads.arms, spreads.blocks, spreads.rest, math.sqrt(low * high))

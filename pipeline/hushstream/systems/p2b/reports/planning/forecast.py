@@ -143,7 +143,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
+class UserBehaviour:
     """What users do, as far as the forecast needs it.
 
     Attributes:
@@ -163,13 +163,13 @@ class Habits:
     returning: bool = True
 
 
-def forecast_features(layout: FeatureLayout, spreads: Spreads, habits: Habits, sample: Sample) -> Forecast:
+def forecast_features(layout: FeatureLayout, spreads: Spreads, behaviour: UserBehaviour, sample: Sample) -> Forecast:
     """The forecast for linear sums over declared features.
 
     Args:
         layout: the layout of a slot and of the sums.
         spreads: with a spread for each of the schema's blocks.
-        habits: of users.
+        behaviour: of users.
         sample: what was released; ``variance`` in units squared.
 
     Raises:
@@ -178,24 +178,24 @@ def forecast_features(layout: FeatureLayout, spreads: Spreads, habits: Habits, s
     missing = [block.name for block in layout.schema.table if block.name not in spreads.blocks]
     if missing:
         raise ForecastError(f"forecast: expected a spread of every feature, got none of {', '.join(missing)}")
-    cold = cold_reward(spreads, habits, habits.visits)
-    share = slot_share(spreads, habits)
-    private = _features_seen(layout, spreads, sample.slots / habits.arms, share, sample.variance)
-    in_clear = _features_seen(layout, spreads, sample.interactions / habits.arms, cold, 0.0)
-    return _compared(cold, spreads, habits, sample, private, in_clear)
+    cold = cold_reward(spreads, behaviour, behaviour.visits)
+    share = slot_share(spreads, behaviour)
+    private = _features_seen(layout, spreads, sample.slots / behaviour.arms, share, sample.variance)
+    in_clear = _features_seen(layout, spreads, sample.interactions / behaviour.arms, cold, 0.0)
+    return _compared(cold, spreads, behaviour, sample, private, in_clear)
 
 
-def forecast_codes(dimension: int, codes: int, spreads: Spreads, habits: Habits, sample: Sample) -> Forecast:
+def forecast_codes(dimension: int, codes: int, spreads: Spreads, behaviour: UserBehaviour, sample: Sample) -> Forecast:
     """The forecast for sums over codes and a linear model on their centroids.
 
     Args:
         dimension: d, the number of entries of a histogram.
         codes: k.
         spreads: with the block "context".
-        habits: of users.
+        behaviour: of users.
         sample: what was released; ``variance`` in rewards squared.
     """
-    cold = cold_reward(spreads, habits, habits.visits)
+    cold = cold_reward(spreads, behaviour, behaviour.visits)
     kept = code_share(dimension, codes)
 
     def seen(each: float, share: float, variance: float, along: float) -> float:
@@ -206,9 +206,9 @@ def forecast_codes(dimension: int, codes: int, spreads: Spreads, habits: Habits,
         signal = spreads.arms**2 + spreads.blocks["context"] ** 2
         return signal**2 / (signal + noise * (1 + (dimension - 1) / along)) if signal else 0.0
 
-    private = seen(sample.slots / habits.arms, slot_share(spreads, habits), sample.variance, kept)
-    in_clear = seen(sample.interactions / habits.arms, cold, 0.0, 1.0)
-    return _compared(cold, spreads, habits, sample, private, in_clear)
+    private = seen(sample.slots / behaviour.arms, slot_share(spreads, behaviour), sample.variance, kept)
+    in_clear = seen(sample.interactions / behaviour.arms, cold, 0.0, 1.0)
+    return _compared(cold, spreads, behaviour, sample, private, in_clear)
 
 
 def code_share(dimension: int, codes: int) -> float:
@@ -217,23 +217,23 @@ def code_share(dimension: int, codes: int) -> float:
 
 
 def _compared(
-    cold: float, spreads: Spreads, habits: Habits, sample: Sample, private: float, in_clear: float
+    cold: float, spreads: Spreads, behaviour: UserBehaviour, sample: Sample, private: float, in_clear: float
 ) -> Forecast:
     """Rewards from the variances that both models see; without slots or interactions users start cold."""
-    released = best_reward(spreads, habits.arms, private) if sample.slots > 0 else cold
-    return Forecast(cold, released, best_reward(spreads, habits.arms, in_clear) if sample.interactions > 0 else cold)
+    released = best_reward(spreads, behaviour.arms, private) if sample.slots > 0 else cold
+    return Forecast(cold, released, best_reward(spreads, behaviour.arms, in_clear) if sample.interactions > 0 else cold)
 
 
-def slot_share(spreads: Spreads, habits: Habits) -> float:
+def slot_share(spreads: Spreads, behaviour: UserBehaviour) -> float:
     """q, the share of slots that hold a reward; the formula is in `server.warm_start`."""
-    return held_share(cold_reward(spreads, habits, habits.before_slot), habits)
+    return held_share(cold_reward(spreads, behaviour, behaviour.before_slot), behaviour)
 
 
-def held_share(reward: float, habits: Habits) -> float:
+def held_share(reward: float, behaviour: UserBehaviour) -> float:
     """The share of slots that hold a reward, for users whose visits have this mean reward."""
-    if habits.chance is None:
+    if behaviour.chance is None:
         return reward
-    return min(max(habits.chance * -math.expm1(habits.before_slot * math.log1p(-reward)), _LEAST_SHARE), 0.999)
+    return min(max(behaviour.chance * -math.expm1(behaviour.before_slot * math.log1p(-reward)), _LEAST_SHARE), 0.999)
 
 
 def noise_of_cells(layout: FeatureLayout, arms: int, sample: Sample, share: float) -> dict[str, float]:
@@ -350,15 +350,15 @@ def _inverse(quantile: float) -> float:
     return NormalDist().inv_cdf(min(max(quantile, 1e-300), 1 - 1e-16))
 
 
-def cold_reward(spreads: Spreads, habits: Habits, visits: int) -> float:
+def cold_reward(spreads: Spreads, behaviour: UserBehaviour, visits: int) -> float:
     """Mean reward of learners that start without a model, over their first visits (at most 100 are simulated).
 
     A score is the posterior mean plus the posterior deviation of an item's reward, under a normal prior of deviation
     ``bonus`` and rewards of variance 1. That is LinUCB with ridge 1 and alpha 1 if contexts stay as they are.
     """
-    steady = spreads.whole if habits.returning else spreads.arms
+    steady = spreads.whole if behaviour.returning else spreads.arms
     sizes = (round(spreads.whole, 9), round(steady, 9))
-    return _cold(sizes, spreads.rate, habits.arms, min(visits, _MOST_VISITS), habits.bonus)
+    return _cold(sizes, spreads.rate, behaviour.arms, min(visits, _MOST_VISITS), behaviour.bonus)
 
 
 @lru_cache(maxsize=256)

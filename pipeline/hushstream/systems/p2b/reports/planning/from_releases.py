@@ -87,7 +87,7 @@ def released_plan(system: P2BSystem, records: Iterable[ReleasedAt], asked: Audie
     audience = _as_before(config, windows, rate) if asked is None else asked
     known = rate if rate is not None else config.click_rate
     bare = Forecaster(config, audience, assumed_spreads(config, known))
-    found = estimated_spreads(windows.effects, windows.first, bare.habits, ASSUMED_REST, rate, bare.seen)
+    found = estimated_spreads(windows.effects, windows.first, bare.behaviour, ASSUMED_REST, rate, bare.seen)
     ahead = Forecaster(config, audience, found.spreads)
     plan = plan_of(ahead, _assumed(windows, audience, found), found.factors)
     pace = windows.slots_a_day if asked is None else ahead.slots(_STEADY + 1) - ahead.slots(_STEADY)
@@ -202,7 +202,7 @@ def _levers(ahead: Forecaster, windows: Windows, slots_a_day: float) -> Iterator
     if 2 * epsilon <= _LARGEST_EPSILON and config.release.epsilon is not None:
         dear = replace(config, release=replace(config.release, epsilon=2 * epsilon))
         yield f"epsilon {2 * epsilon:g} in place of {epsilon:g}", _after(replace(ahead, config=dear), windows, slots)
-    items = ahead.habits.arms
+    items = ahead.behaviour.arms
     if items >= 4:
         expected = None if config.expected_items is None else items // 2
         fewer = replace(config, arms=items // 2, expected_items=expected)

@@ -47,7 +47,7 @@ def aggregator_outlook(machine: AggregatorMachine) -> tuple[int, Callable[[], Ma
 def _outlook(config: P2BConfig, slots: int, windows: int, raw: Callable[[], RawEffects]) -> Mapping[str, float]:
     """The gauges: what was promised, and the share of the gain under the most likely spreads, with its range."""
     effects, ahead = raw(), _forecaster(config)
-    found = estimated_spreads(effects, effects.share, ahead.habits, ASSUMED_REST, ahead.spreads.rate, ahead.seen)
+    found = estimated_spreads(effects, effects.share, ahead.behaviour, ASSUMED_REST, ahead.spreads.rate, ahead.seen)
     likeliest = replace(ahead, spreads=found.spreads)
     return {
         **_promised(ahead, slots, windows),
@@ -62,8 +62,8 @@ def _promised(ahead: Forecaster, slots: int, windows: int) -> Mapping[str, float
     started = [_after(ahead, slots * one / windows, one) for one in before]
     return {
         **_gains("promised", ahead, slots, windows, FACTORS),
-        "reward_alone": held_share(started[0].cold, ahead.habits),
-        "reward_promised": float(np.mean([held_share(one.private, ahead.habits) for one in started])),
+        "reward_alone": held_share(started[0].cold, ahead.behaviour),
+        "reward_promised": float(np.mean([held_share(one.private, ahead.behaviour) for one in started])),
     }
 
 

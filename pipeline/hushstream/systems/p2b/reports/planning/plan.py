@@ -34,9 +34,9 @@ from hushstream.systems.p2b.guarantee.promise import (
 from hushstream.systems.p2b.guarantee.summed import resolve_codes, resolve_threshold, summed_of
 from hushstream.systems.p2b.reports.planning.forecast import (
     Forecast,
-    Habits,
     Sample,
     Spreads,
+    UserBehaviour,
     code_share,
     forecast_codes,
     forecast_features,
@@ -80,14 +80,14 @@ class Forecaster:
     spreads: Spreads
 
     @property
-    def habits(self) -> Habits:
+    def behaviour(self) -> UserBehaviour:
         """What users do, as the forecast takes it."""
         config = self.config
         rate = config.click_rate
         features = config.release.form == "features"
         # Uniform histograms with d entries have a mean squared length of 2/(d + 1), the variance of a cold score.
         bonus = 1.0 if features else math.sqrt(2.0 / (config.context.dimension + 1))
-        return Habits(
+        return UserBehaviour(
             arms=config.arms if config.expected_items is None else config.expected_items,
             visits=self.audience.visits,
             before_slot=config.slot.after_interactions,
@@ -150,7 +150,7 @@ class Forecaster:
         if self.sums:
             return False
         cells = self.config.arms * resolve_codes(self.config)
-        rewarded = self.sample(DAYS[-1]).slots / cells * slot_share(self.spreads, self.habits)
+        rewarded = self.sample(DAYS[-1]).slots / cells * slot_share(self.spreads, self.behaviour)
         return rewarded < resolve_threshold(self.config)
 
     def at(self, day: float, factor: float = 1.0) -> Forecast:
@@ -169,10 +169,10 @@ class Forecaster:
         """The rewards of new users after what was released, with all spreads times a factor."""
         config, spreads = self.config, self.spreads.times(factor)
         if config.release.form == "features":
-            return forecast_features(layout_of_slots(config), spreads, self.habits, sample)
+            return forecast_features(layout_of_slots(config), spreads, self.behaviour, sample)
         variance = sample.variance / config.release.levels**2
         sample = Sample(sample.slots, sample.interactions, variance)
-        return forecast_codes(config.context.dimension, resolve_codes(config), spreads, self.habits, sample)
+        return forecast_codes(config.context.dimension, resolve_codes(config), spreads, self.behaviour, sample)
 
     def better(self, factor: float) -> int | None:
         """The first day on which a new user is better off with a release than without a model; None for none."""
@@ -372,15 +372,15 @@ def _noise(ahead: Forecaster) -> tuple[str, ...]:
             f"{deviation / config.release.levels:.3g} slots "
             f"(one deviation) of {each:,.3g}, after a year",
         )
-    layout, habits = layout_of_slots(config), ahead.habits
-    found = noise_of_cells(layout, habits.arms, sample, slot_share(ahead.spreads, habits))
+    layout, behaviour = layout_of_slots(config), ahead.behaviour
+    found = noise_of_cells(layout, behaviour.arms, sample, slot_share(ahead.spreads, behaviour))
     texts = []
     for block, budget in zip(layout.blocks, layout.budgets, strict=True):
         name = f"{block.name} ({count_text(block.cells, 'cell')})" if block.name else "an item's total"
         off = deviation / (budget * layout.levels)
         signal = ahead.spreads.blocks.get(block.name, ahead.spreads.arms)
         texts.append(
-            f"{name}: off by {off:,.3g} slots of {sample.slots / habits.arms / block.cells:,.3g}; its effect on "
+            f"{name}: off by {off:,.3g} slots of {sample.slots / behaviour.arms / block.cells:,.3g}; its effect on "
             f"log-odds by {found[block.name]:.2g}, against a spread of {signal:.2g}"
         )
     return tuple(texts)

@@ -15,24 +15,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from aiokafka import AIOKafkaProducer
 
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.worker.deployment import KEYS, prepare
 from hushstream.engine.declare.declaration import System
 from hushstream.ops.connection import Connection
-from hushstream.ops.topics import apply_async
-from hushstream.privacy.keys import key_path, write_key
-from hushstream.replay.bench.cpu import CpuMeter
+from hushstream.privacy.keys import generate_keys
 from hushstream.replay.bench.errors import BenchFailed
 from hushstream.replay.bench.journal import POLL_SECONDS, STALL_SECONDS
-from hushstream.replay.bench.load import append_all
-from hushstream.replay.bench.processes import Running, embedded_broker, started
+from hushstream.replay.bench.one_worker import worker_on
+from hushstream.replay.bench.processes import Running
 from hushstream.replay.bench.rows import BenchRow, Progress, at_least, figure
 from hushstream.replay.studies.bgt.bench.compute import ITEMS, RATINGS
 from hushstream.replay.studies.bgt.worlds.ratings import UNIT_SCALE, tastes
 from hushstream.schemas import codec
-from hushstream.schemas.topics import physical
 from hushstream.systems.bgt.configuration import BgtConfig
 from hushstream.systems.bgt.edge.agent import Sent
 from hushstream.systems.bgt.edge.making import make_slots
@@ -114,28 +110,19 @@ def _log(config: BgtConfig, digest: bytes, sizes: StreamSizes, slots: Slots) -> 
 
 def _prepared(folder: Path, config: BgtConfig) -> System:
     system = prepare(folder, config)
-    (folder / KEYS).mkdir(mode=0o700)
-    write_key(key_path(folder / KEYS, "shuffler"))
+    generate_keys(folder / KEYS, ("shuffler",))
     return system
 
 
 async def _rate(folder: Path, sizes: StreamSizes, config: BgtConfig, slots: Slots) -> tuple[float, float]:
     """Slots per second of the clock, and per second of the worker's CPU time."""
     system = _prepared(folder / "deployment", config)
-    async with embedded_broker(folder) as bootstrap:
-        connection = Connection(bootstrap, "bench.")
-        await apply_async(connection, system, replication=1)
-        async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", max_batch_size=256 * 1024) as producer:
-            await append_all(
-                producer, physical(connection.prefix, "updates"), list(_log(config, system.digest, sizes, slots)), 0
-            )
-        arguments = ["-m", "hushstream.cli", "worker", "collector", "--deployment", str(folder / "deployment")]
-        arguments += ["--state", str(folder / "state"), "--bootstrap", bootstrap, "--prefix", connection.prefix]
-        async with started("collector", arguments, folder) as worker, CpuMeter([worker]) as meter:
-            begun, ended = await _ends(connection, worker)
-        if begun == ended:
-            raise BenchFailed("expected rounds that end at two log times, got one: the run is too short")
-        return sizes.slots * 1000 / (ended - begun), sizes.slots / meter.seconds(begun, ended)
+    log = list(_log(config, system.digest, sizes, slots))
+    async with worker_on(folder, system, "collector", "updates", [log]) as (connection, worker, meter):
+        begun, ended = await _ends(connection, worker)
+    if begun == ended:
+        raise BenchFailed("expected rounds that end at two log times, got one: the run is too short")
+    return sizes.slots * 1000 / (ended - begun), sizes.slots / meter.seconds(begun, ended)
 
 
 async def _ends(connection: Connection, worker: Running) -> tuple[int, int]:

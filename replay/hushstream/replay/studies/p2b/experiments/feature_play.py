@@ -40,7 +40,7 @@ from hushstream.systems.p2b.contribution.feature_slots import pack_reports, unpa
 from hushstream.systems.p2b.edge.candidates import click_chance
 from hushstream.systems.p2b.machines.running import RunningSums
 from hushstream.systems.p2b.reports.planning.estimated import estimated_spreads
-from hushstream.systems.p2b.reports.planning.forecast import Habits
+from hushstream.systems.p2b.reports.planning.forecast import UserBehaviour
 from hushstream.systems.p2b.reports.planning.plan import ASSUMED_REST
 from hushstream.systems.p2b.server.effects import effects, raw_effects
 from hushstream.systems.p2b.server.estimate import model_from_sums
@@ -195,7 +195,7 @@ def _contribute(task: Task, users: int) -> _Contributed:
     return _Contributed(rows, arms, clicks, uniform_rows, uniform_arms, uniform_clicks, clear)
 
 
-class Acted(NamedTuple):
+class PlayedInteractions(NamedTuple):
     """The outcome of T interactions of n users.
 
     Attributes:
@@ -218,7 +218,7 @@ def act(
     prior: NormalPrior,
     explored: float = 0.0,
     offered: NDArray[np.bool_] | None = None,
-) -> Acted:
+) -> PlayedInteractions:
     """Let users act over T interactions, and fill their slots.
 
     Args:
@@ -251,7 +251,7 @@ def act(
         earned += float(chances.sum())
     turns = preferred(clicks, Draws(seed, "slot").uniforms(users, 0, 3), click_chance(world.click_rate))
     times = np.bincount(shown.ravel(), minlength=world.arms)
-    return Acted(seen[turns, place], shown[turns, place], clicks[turns, place], earned, times)
+    return PlayedInteractions(seen[turns, place], shown[turns, place], clicks[turns, place], earned, times)
 
 
 def preferred(clicks: Int64, drawn: Float64, chance: float | None) -> Int64:
@@ -303,9 +303,9 @@ def estimated_of(task: Task, line: Line, contributed: _Contributed) -> tuple[flo
     """The spreads that released sums show: smallest and largest factor, click rate, items, then blocks in order."""
     world, layout = world_of(task), layout_for(task, line)
     windows = list(_released(task, replace(line, form="linear"), contributed, 0))
-    habits = Habits(task.arms, ROUNDS, ROUNDS, click_chance(world.click_rate))
+    behaviour = UserBehaviour(task.arms, ROUNDS, ROUNDS, click_chance(world.click_rate))
     first = raw_effects(layout, *_weighted_sums(windows[:1])).share
-    found = estimated_spreads(raw_effects(layout, *_weighted_sums(windows)), first, habits, ASSUMED_REST, None)
+    found = estimated_spreads(raw_effects(layout, *_weighted_sums(windows)), first, behaviour, ASSUMED_REST, None)
     low, _, high = found.factors
     spreads = found.spreads
     return (low, high, spreads.rate, spreads.arms, *spreads.blocks.values())

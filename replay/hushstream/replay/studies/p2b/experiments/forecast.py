@@ -41,9 +41,9 @@ from hushstream.systems.p2b.configuration import ReleaseConfig
 from hushstream.systems.p2b.edge.candidates import click_chance
 from hushstream.systems.p2b.reports.planning.forecast import (
     Forecast,
-    Habits,
     Sample,
     Spreads,
+    UserBehaviour,
     forecast_codes,
     forecast_features,
 )
@@ -177,8 +177,8 @@ def _check(case: Case, played: Sequence[dict[Line, tuple[float, ...]]]) -> Forec
 def forecast_of(task: Task, line: Line, spreads: Spreads) -> Forecast:
     """The forecast of a line in a world of these spreads."""
     layout = layout_for(task, line)
-    habits = Habits(task.arms, ROUNDS, ROUNDS, click_chance(world_of(task).click_rate))
-    return forecast_features(layout, spreads, habits, Sample(line.slots, line.slots * ROUNDS, _variance(task, line)))
+    behaviour = UserBehaviour(task.arms, ROUNDS, ROUNDS, click_chance(world_of(task).click_rate))
+    return forecast_features(layout, spreads, behaviour, Sample(line.slots, line.slots * ROUNDS, _variance(task, line)))
 
 
 def _variance(task: Task, line: Line) -> float:
@@ -252,9 +252,9 @@ def codes_row(case: CodesCase, seeds: Sequence[int]) -> Row:
     played = play_point(point, seeds)
     slots = point.contributors
     variance = laplace_variance(*laplace_scale(str(case.epsilon), 1))
-    habits = Habits(case.arms, ROUNDS, ROUNDS, None, float(np.sqrt(2 / (_DIMENSION + 1))), returning=False)
+    behaviour = UserBehaviour(case.arms, ROUNDS, ROUNDS, None, float(np.sqrt(2 / (_DIMENSION + 1))), returning=False)
     forecasts = [
-        forecast_codes(_DIMENSION, case.codes, _spreads_of(point, seed), habits, Sample(slots, slots, variance)).gain
+        forecast_codes(_DIMENSION, case.codes, _spreads_of(point, seed), behaviour, Sample(slots, slots, variance)).gain
         for seed in seeds
     ]
     gain, forecast = float((played.means[:, 2] - played.means[:, 0]).mean()), float(np.mean(forecasts))

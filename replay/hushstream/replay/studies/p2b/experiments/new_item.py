@@ -25,7 +25,14 @@ from hushstream.privacy.mechanisms.noise import (
     laplace_scale,
     laplace_variance,
 )
-from hushstream.replay.studies.p2b.experiments.feature_play import CHUNK, ROUNDS, Acted, Task, act, world_of
+from hushstream.replay.studies.p2b.experiments.feature_play import (
+    CHUNK,
+    ROUNDS,
+    PlayedInteractions,
+    Task,
+    act,
+    world_of,
+)
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout, layout_of
 from hushstream.systems.p2b.contribution.feature_slots import pack_reports, unpack_reports
 from hushstream.systems.p2b.edge.candidates import click_chance
@@ -130,7 +137,7 @@ class _Deployment:
         new = sum(int(part.shown[-1]) for part in parts)
         return _Taught(sum(part.earned for part in parts) / visits, new / visits)
 
-    def _act(self, users: Int64, prior: NormalPrior) -> Acted:
+    def _act(self, users: Int64, prior: NormalPrior) -> PlayedInteractions:
         return act(self._world, self._task.seed, users, prior, self._explored, self._catalogue.offered)
 
     def _release(self, rows: NDArray[np.void], arms: Int64, clicks: Int64, number: int) -> None:

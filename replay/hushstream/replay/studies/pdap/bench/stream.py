@@ -23,7 +23,7 @@ from hushstream.engine.declare.declaration import System
 from hushstream.ops.connection import Connection
 from hushstream.ops.live import copy_async
 from hushstream.ops.topics import apply_async
-from hushstream.privacy.keys import key_path, write_key
+from hushstream.privacy.keys import generate_keys
 from hushstream.replay.bench.baseline import log_times, passthrough_rate
 from hushstream.replay.bench.journal import DecisionsTail, timed, waits_ms
 from hushstream.replay.bench.load import append_all
@@ -93,9 +93,7 @@ def _prepared(folder: Path, sizes: Sizes) -> System:
     vendors = tuple(VendorConfig(f"vendor-{place}", ARMS) for place in range(VENDORS))
     release = BlockConfig(first_window=sizes.window, window_ratio=1.2)
     system = prepare(folder / "deployment", PdapConfig("bench", vendors, DIMENSION, release=release))
-    (folder / "deployment" / KEYS).mkdir(mode=0o700)
-    for zone in (of_party("edge", FIRST), "counter"):
-        write_key(key_path(folder / "deployment" / KEYS, zone))
+    generate_keys(folder / "deployment" / KEYS, (of_party("edge", FIRST), "counter"))
     return system
 
 

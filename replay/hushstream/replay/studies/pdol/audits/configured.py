@@ -17,7 +17,7 @@ from hushstream.replay.studies.pdol.audits.rows import (
     FEATURES,
     GOSSIP_ROUNDS,
     Domain,
-    Lanes,
+    ParallelAttacks,
     domain_attack,
     domain_family,
     gossip_attack,
@@ -66,7 +66,7 @@ def audit_config(config: PdolConfig, runs: int, false_alarm: float) -> AuditRepo
     domain = Domain(plan=replace(plan_of(sharing, config.records.dimension), dimension=dimension))
     features = min(dimension, max(1, slots // 2))
     leaves = min(sharing.horizon, max(_LEAST_LEAVES, _LEAVES // -(-runs // features)))
-    lanes = Lanes(features, slots // features, leaves)
+    lanes = ParallelAttacks(features, slots // features, leaves)
     settings = {
         "system": config.system,
         "epsilon": sharing.epsilon,

@@ -111,7 +111,7 @@ class Domain:
 
 
 @dataclass(frozen=True, slots=True)
-class Lanes:
+class ParallelAttacks:
     """The runs in one domain.
 
     Attributes:
@@ -137,7 +137,7 @@ def audit_domain(counter: CounterName, domain: Domain = Domain()) -> Run:
     return Attacked(domain_attack(config, domain), epoch_guarantee(config).cost, domain_family(config))
 
 
-def domain_attack(config: PdolConfig, domain: Domain, lanes: Lanes = Lanes()) -> Attack:
+def domain_attack(config: PdolConfig, domain: Domain, lanes: ParallelAttacks = ParallelAttacks()) -> Attack:
     """The likelihood ratio attack; see the module's docstring."""
     key = fresh_key()
     plan = domain.plan or plan_of(config.sharing, config.records.dimension)
@@ -159,7 +159,7 @@ def domain_attack(config: PdolConfig, domain: Domain, lanes: Lanes = Lanes()) ->
     return side_by_side(attack, lanes.features)
 
 
-def domain_family(config: PdolConfig, lanes: Lanes = Lanes()) -> Family:
+def domain_family(config: PdolConfig, lanes: ParallelAttacks = ParallelAttacks()) -> Family:
     """Two normal distributions, at the distance that one record makes in the seen releases of the counter."""
     plan = plan_of(config.sharing, config.records.dimension)
     ones, left = np.full(lanes.leaves, float(UNIT)), plan.factorisation(lanes.leaves).left
@@ -192,7 +192,7 @@ _Step = tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int8]]
 def _transcript(
     config: PdolConfig,
     domain: Domain,
-    lanes: Lanes,
+    lanes: ParallelAttacks,
     key: Key | None,
     present: bool,
     models: list[NDArray[np.int32]] | None,
@@ -232,7 +232,7 @@ def _probes(features: int, times: int) -> Rows:
     )
 
 
-def _targets(lanes: Lanes, present: bool) -> Rows:
+def _targets(lanes: ParallelAttacks, present: bool) -> Rows:
     """The first leaf: a record of each feature, or null slots."""
     rows = _probes(lanes.features, 1)
     return rows.without(np.full(len(rows), not present))

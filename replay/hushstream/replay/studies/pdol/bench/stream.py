@@ -13,25 +13,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from aiokafka import AIOKafkaProducer
-
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.worker.deployment import KEYS, prepare
 from hushstream.engine.declare.declaration import System
 from hushstream.ops.connection import Connection
-from hushstream.ops.topics import apply_async
-from hushstream.privacy.keys import key_path, write_key
-from hushstream.replay.bench.cpu import CpuMeter
+from hushstream.privacy.keys import generate_keys
 from hushstream.replay.bench.errors import BenchFailed
 from hushstream.replay.bench.journal import POLL_SECONDS, STALL_SECONDS
-from hushstream.replay.bench.load import append_all
-from hushstream.replay.bench.processes import Running, embedded_broker, started
+from hushstream.replay.bench.one_worker import worker_on
+from hushstream.replay.bench.processes import Running
 from hushstream.replay.bench.rows import BenchRow, Progress, figure
 from hushstream.replay.studies.pdol.logs import batches, events
 from hushstream.replay.studies.pdol.worlds.records import RecordStream
 from hushstream.replay.studies.pdol.worlds.streams import sparse_synthetic
 from hushstream.schemas import codec
-from hushstream.schemas.topics import physical
 from hushstream.systems.pdol.configuration import PdolConfig, RecordConfig, SharingConfig
 
 
@@ -100,8 +95,7 @@ def _prepared(folder: Path, sizes: StreamSizes, leaves: int) -> System:
     records = RecordConfig(sizes.dimension + 1, label_slots=sizes.slots)
     sharing = SharingConfig(slots_per_release=sizes.slots, horizon=max(32, leaves))
     system = prepare(folder, PdolConfig("bench", sizes.nodes, records, sharing))
-    (folder / KEYS).mkdir(mode=0o700)
-    write_key(key_path(folder / KEYS, "edge"))
+    generate_keys(folder / KEYS, ("edge",))
     return system
 
 
@@ -110,21 +104,13 @@ async def _rate(
 ) -> tuple[float, float]:
     """Records per second of the clock, and per second of the worker's CPU time."""
     system = _prepared(folder / "deployment", sizes, leaves)
-    async with embedded_broker(folder) as bootstrap:
-        connection = Connection(bootstrap, "bench.")
-        await apply_async(connection, system, replication=1)
-        async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", max_batch_size=256 * 1024) as producer:
-            for node, held in enumerate(values):
-                await append_all(producer, physical(connection.prefix, "records"), held, node)
-        arguments = ["-m", "hushstream.cli", "worker", "node", "--deployment", str(folder / "deployment")]
-        arguments += ["--state", str(folder / "state"), "--bootstrap", bootstrap, "--prefix", connection.prefix]
-        async with started("node", arguments, folder) as worker, CpuMeter([worker]) as meter:
-            answers = await _answers(connection, len(values), sizes.busy * sizes.slots * leaves, worker)
-        begun, ended = answers[0][0], answers[-1][0]
-        if begun == ended:
-            raise BenchFailed("expected answers at two log times at least, got all at one: the run is too short")
-        counted = sum(count for moment, count in answers if moment > begun)
-        return counted * 1000 / (ended - begun), counted / meter.seconds(begun, ended)
+    async with worker_on(folder, system, "node", "records", values) as (connection, worker, meter):
+        answers = await _answers(connection, len(values), sizes.busy * sizes.slots * leaves, worker)
+    begun, ended = answers[0][0], answers[-1][0]
+    if begun == ended:
+        raise BenchFailed("expected answers at two log times at least, got all at one: the run is too short")
+    counted = sum(count for moment, count in answers if moment > begun)
+    return counted * 1000 / (ended - begun), counted / meter.seconds(begun, ended)
 
 
 async def _answers(connection: Connection, homes: int, records: int, worker: Running) -> list[tuple[int, int]]:
