@@ -538,7 +538,8 @@ class LearnerMachine(DecisionRole):
         """Answer a user beyond their quota from the shared model alone, without learning from the decision."""
         choice = agent.decide_publicly(context, mask)
         answer = PastDecision("", choice.arm, choice.billionths, choice.model_version)
-        answer = batch.as_journaled(answer, partial(agent.public_score_gap, context, choice.arm))
+        if batch.journaled is not None:
+            answer = batch.as_journaled(answer, partial(agent.public_score_gap, context, choice.arm))
         batch.answer(event_id, answer, PUBLIC)
         batch.counts[Outcome.OVER_QUOTA] += 1
 
