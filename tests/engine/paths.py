@@ -58,7 +58,7 @@ CEILINGS: Mapping[str, Walk] = {
     "bgt: context -> decision": Walk(15, 54, 38),
     "bgt: slots -> release": Walk(24, 135, 147),
     "bgt: release -> model": Walk(11, 42, 28),
-    "colin: context -> decision": Walk(13, 64, 47),
+    "colin: context -> decision": Walk(13, 64, 43),
     "colin: slots -> release": Walk(26, 116, 116),
     "colin: release -> model": Walk(13, 45, 31),
     "meanarm: context -> decision": Walk(8, 20, 18),
