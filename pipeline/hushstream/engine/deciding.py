@@ -130,21 +130,22 @@ class AnsweringRole(OwnsJournal, Declared):
 
     @property
     def broadcasts(self) -> tuple[TopicPartition, ...]:
-        return tuple(reader.topic for reader in self._followed())
+        return tuple(place for place in self.positions() if place not in self.read)
 
     def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
         """See `Machine.input_digest`: one digest over all inputs of a batch."""
         return digest_records(self.key, slices)
 
     def positions(self) -> Mapping[TopicPartition, int]:
-        return {**self.read, **{reader.topic: reader.position for reader in self._followed()}}
+        found = dict(self.read)
+        for reader in (*self.models, self.parts, self.items):
+            if reader is not None:
+                found[reader.topic] = reader.position
+        return found
 
     def committed(self) -> Mapping[TopicPartition, int]:
         """See `Machine.committed`: it equals the positions, because every folded record is journaled."""
         return dict(self.read)
-
-    def _followed(self) -> Sequence[ModelReader | PartReader | ItemReader]:
-        return (*self.models, *(one for one in (self.parts, self.items) if one is not None))
 
     def ready(self, slices: Sequence[InputSlice]) -> Sequence[InputSlice]:
         """See `Machine.ready`: no record waits."""
@@ -340,11 +341,12 @@ class DecisionRole(AnsweringRole):
             scope = whole.journaled["debits"][0]["scope"]
             self.epoch.follow(whole.journaled["head"]["epoch"], scope, self.spending.terms.own)
         contexts, clicks = (whole.slices[place] for place in self.inputs)
+        pieces = self._arrivals.take(contexts)
         models = [(reader, whole.slices[reader.topic]) for reader in self.models]
         items = None if self.items is None else (self.items, whole.slices[self.items.topic])
         parts = None if self.parts is None else (self.parts, whole.slices[self.parts.topic])
         inputs = contexts, FeedbackCursor(clicks, self.last_click_ms), PublicCursor(models, items, parts)
-        return Batch(whole, self._arrivals.take(contexts), inputs, (self.system.digest, self.arms))
+        return Batch(whole, pieces, inputs, (self.system.digest, self.arms))
 
     def end_decisions(self, batch: Batch, answers: Mapping[str, Any]) -> Step:
         """See `AnsweringRole.end`; the answers are `Batch.fields`."""

@@ -32,7 +32,7 @@ def test_factors_are_found_where_there_are_some_and_better_predictions_come_of_t
     server, asked = run_rounds(config, known)
     assert [one.kind for one in asked] == ["items", "pairs", "factors"]
     assert server.spectrum.largest[0] > 2 * server.spectrum.edge
-    assert server.model.has_factors
+    assert server.model.factors.shape[1]
     biases = Model(server.model.biases, np.zeros((config.items, 0)))
     by_alone, by_biases, by_all = (
         error(known, later, model, config) for model in (alone(config), biases, server.model)
@@ -47,7 +47,7 @@ def test_where_noise_hides_every_factor_the_last_round_asks_for_items_again() ->
     known, later = ratings(config, 40, taste=0.0)
     server, asked = run_rounds(config, known)
     assert [one.kind for one in asked] == ["items", "pairs", "items"]
-    assert not server.model.has_factors
+    assert not server.model.factors.shape[1]
     assert error(known, later, server.model, config) < error(known, later, alone(config), config) + 0.02
 
 

@@ -57,7 +57,7 @@ def rows_played(related):
 def event_names(related, rig):
     """By the features of a row, the name under which the learner knows its event."""
     return {
-        tuple(row): rig.machine.row_name(f"e{number}")
+        tuple(row): rig.machine.row_names([f"e{number}"])[0]
         for number in range(30)
         for row in related.some_features(number).tolist()
     }

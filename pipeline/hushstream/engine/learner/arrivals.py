@@ -133,13 +133,7 @@ class Arrivals:
             # The first record still waits for the same click. This is known without decoding.
             return cut(part, part.low), False
         pieces = self.over(part)
-        waiting = (
-            Awaited(offset, self._clicks, named, log_time_ms + CLICK_CLOCK_MARGIN_MS)
-            for piece, rows in pieces
-            for offset, named, log_time_ms in _naming(piece, rows, part, click_high)
-            if self._waits(offset, named, log_time_ms, latest_ms)
-        )
-        self.awaited = next(waiting, None)
+        self.awaited = next(self._waiting(pieces, part, click_high, latest_ms), None)
         high = part.high if self.awaited is None else self.awaited.at
         offsets = [piece.columns.offsets[row] for piece, rows in pieces for row in rows]
         if len(offsets) > MAX_ROWS:
@@ -148,9 +142,25 @@ class Arrivals:
             return part, False
         return cut(part, high), bisect_left(offsets, high) >= MAX_ROWS
 
-    def _waits(self, offset: int, named: int, log_time_ms: int, latest_ms: int) -> bool:
-        known_missing = offset < self._known_before and named >= self._end
-        return not known_missing and log_time_ms + CLICK_CLOCK_MARGIN_MS >= latest_ms
+    def _waiting(self, pieces: Pieces, part: InputSlice, click_high: int, latest_ms: int) -> Iterator[Awaited]:
+        """The records of a slice that wait for a click from ``click_high`` on, in log order."""
+        for piece, rows in pieces:
+            columns = piece.columns
+            contexts = (
+                (columns.offsets[row], columns.after_clicks[row], columns.timestamps_ms[row])
+                for row in rows
+                if columns.after_clicks[row] >= click_high
+            )
+            marks = (
+                (mark.offset, mark.after_click, mark.timestamp_ms)
+                for mark in columns.marks
+                if part.low <= mark.offset < part.high and mark.after_click >= click_high
+            )
+            for offset, named, log_time_ms in merge(contexts, marks):
+                known_missing = offset < self._known_before and named >= self._end
+                until_ms = log_time_ms + CLICK_CLOCK_MARGIN_MS
+                if not known_missing and until_ms >= latest_ms:
+                    yield Awaited(offset, self._clicks, named, until_ms)
 
     def _not_beyond(self, contexts: InputSlice, part: InputSlice, now_ms: int) -> InputSlice:
         """The part of a slice that comes before the end of a slice of contexts."""
@@ -185,19 +195,3 @@ def cut(part: InputSlice, high: int) -> InputSlice:
     """The part of a slice below offset ``high``."""
     kept: Sequence[InputRecord] = [record for record in part.records if record.offset < high]
     return part._replace(high=high, records=kept)
-
-
-def _naming(piece: DecodedContexts, rows: range, part: InputSlice, click_high: int) -> Iterator[tuple[int, int, int]]:
-    """(offset, click, log time) of the records of a slice that name a click from ``click_high`` on, in log order."""
-    columns = piece.columns
-    contexts = (
-        (columns.offsets[row], columns.after_clicks[row], columns.timestamps_ms[row])
-        for row in rows
-        if columns.after_clicks[row] >= click_high
-    )
-    marks = (
-        (mark.offset, mark.after_click, mark.timestamp_ms)
-        for mark in columns.marks
-        if part.low <= mark.offset < part.high and mark.after_click >= click_high
-    )
-    return merge(contexts, marks)

@@ -225,7 +225,8 @@ class Batch(AnsweredBatch):
                 else:
                     now_ms = yield from self._forget(mark, now_ms)
             now_ms = yield from self._runs(piece, range(done, rows.stop), now_ms)
-        yield from self._before(NEVER_MS - 1)
+        if min(self.clicks.next_ms, self.public.next_ms) < NEVER_MS:
+            yield from self._before(NEVER_MS - 1)
 
     def _refuse_contexts(self, covered: range) -> None:
         for piece, _ in self._pieces:
@@ -318,7 +319,7 @@ class Batch(AnsweredBatch):
     # Answers.
 
     def as_journaled(self, decided: PastDecision, gap: Callable[[int, int], float]) -> PastDecision:
-        """The journaled answer of the next row, if the scores allow it; without a replay, the computed answer.
+        """In a replay: the journaled answer of the next row, if the scores allow it.
 
         Args:
             decided: the computed answer.
@@ -327,8 +328,6 @@ class Batch(AnsweredBatch):
         Raises:
             ReplayMismatch: the answers differ by more than a rounding.
         """
-        if self.journaled is None:
-            return decided
         row, where = len(self._arms), f"decisions/{self.contexts.partition}"
         arms, propensities = self._replayed
         if row >= len(arms):

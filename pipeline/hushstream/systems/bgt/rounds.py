@@ -29,11 +29,6 @@ class Model:
     biases: Float64
     factors: Float64
 
-    @property
-    def has_factors(self) -> bool:
-        """Whether items have any factors."""
-        return bool(self.factors.shape[1])
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Round:

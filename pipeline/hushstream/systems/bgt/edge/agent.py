@@ -18,7 +18,7 @@ import numpy as np
 from hushstream.privacy.keys import Key
 from hushstream.systems.bgt.configuration import BgtConfig, bgt_digest
 from hushstream.systems.bgt.edge.making import make_slots
-from hushstream.systems.bgt.edge.ratings import Ratings, ratings_of
+from hushstream.systems.bgt.edge.ratings import Ratings, ratings_of, require_numbers
 from hushstream.systems.bgt.edge.solving import fit, predict
 from hushstream.systems.bgt.errors import BgtError
 from hushstream.systems.bgt.features import features_bytes
@@ -139,7 +139,7 @@ class RatingAgent:
         """
         wanted = np.array(list(items), dtype=np.int64)
         scale = self._config.scale
-        ratings_of(np.zeros_like(wanted), wanted, np.full(len(wanted), scale.lowest), self._config, 1)
+        require_numbers("item", wanted, self._config.items)
         own = fit(self._own(), model, self._features, self._config)
         found = predict(own, np.zeros_like(wanted), wanted, model, self._features, self._config)
         return np.asarray(scale.lowest + found * (scale.highest - scale.lowest))

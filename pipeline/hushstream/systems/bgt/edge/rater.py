@@ -108,10 +108,7 @@ class RaterMachine(OwnsJournal, Declared):
         asked=Single(_QUESTIONS, _pack_questions, _unpack_questions, disk="questions"),
     )
     derived: ClassVar[Mapping[str, str]] = {
-        "system": FIXED,
-        "partition": FIXED,
-        "key": FIXED,
-        "letters": FIXED,
+        **dict.fromkeys(("system", "inputs", "journal", "partition", "key", "letters"), FIXED),
         "float_ties": "a count of this process alone",
         "_decoded": "kept from `ready` to the fold of the same records",
     }
@@ -121,7 +118,9 @@ class RaterMachine(OwnsJournal, Declared):
         self.system = system
         self.partition = partition
         self.key = key
+        self.inputs: tuple[TopicPartition, ...] = (("ratings", partition),)
         identity = Identity.of(system, "rater", "predictions", partition)
+        self.journal = identity.journal
         self.chain = Chain(identity, key, "RatingPredictions")
         self.letters = DeadLetters(EDGE_ZONE, "rater", partition, key, self.chain.encode)
         self.position = 0
@@ -136,24 +135,12 @@ class RaterMachine(OwnsJournal, Declared):
         self._decoded: tuple[int, int, list[Incoming]] | None = None
 
     @property
-    def journal(self) -> TopicPartition:
-        return ("predictions", self.partition)
-
-    @property
-    def inputs(self) -> tuple[TopicPartition, ...]:
-        return (("ratings", self.partition),)
-
-    @property
     def readers(self) -> Sequence[ModelReader]:
         return (self.received.reader,)
 
     @property
     def broadcasts(self) -> tuple[TopicPartition, ...]:
         return (self.received.reader.topic, ROUNDS_TOPIC)
-
-    def is_home_of(self, user: str) -> bool:
-        """Whether this is the user's home partition; in a second one they would have a second slot in each round."""
-        return partition_of(user, self.system.config.partitions.learner) == self.partition
 
     def input_digest(self, slices: Sequence[InputSlice]) -> bytes:
         """See `Machine.input_digest`: one digest over all inputs of a batch."""
@@ -226,7 +213,7 @@ class RaterMachine(OwnsJournal, Declared):
             "slots": result.slots,
         }
         ranges = [InputRange(*part[:4]) for part in parts.values()]
-        return Batch(ranges, self.input_digest([*parts.values()]), fields, tuple(result.outputs)), result
+        return Batch(ranges, digest_records(self.key, parts.values()), fields, tuple(result.outputs)), result
 
     # What the server publishes.
 
@@ -263,7 +250,9 @@ class RaterMachine(OwnsJournal, Declared):
         fault = id_fault(fields["user"])
         if fault is not None:
             return str(fault)
-        return None if self.is_home_of(fields["user"]) else Refusal.FOREIGN_USER
+        # In a second home partition a user would have a second slot in each round.
+        home = partition_of(fields["user"], self.system.config.partitions.learner)
+        return None if home == self.partition else Refusal.FOREIGN_USER
 
     def _rate(self, one: Incoming, result: _BatchResult) -> None:
         try:
@@ -274,39 +263,37 @@ class RaterMachine(OwnsJournal, Declared):
         result.counts[BgtOutcome.RATED] += 1
 
     def _predict(self, one: Incoming, result: _BatchResult) -> None:
-        reason = self._event_fault(one.fields)
+        event_id, tag = one.fields["event_id"], self.users.tag(one.fields["user"])
+        reason = self._event_fault(event_id, tag)
         if reason is not None:
             self._reject(reason, one, result)
             return
         try:
-            found = self._answered(one.fields)
+            found = self._answered(one.fields["items"], tag)
         except BadRatings:
             self._reject(BgtRefusal.BAD_QUESTION, one, result)
             return
-        event_id = one.fields["event_id"]
-        self.asked.put(event_id, self.users.tag(one.fields["user"]))
+        self.asked.put(event_id, tag)
         result.values.append(self._as_journaled(found, result))
         result.event_ids.append(event_id)
         result.lengths.append(len(found))
         result.counts[BgtOutcome.ASKED] += 1
 
-    def _event_fault(self, fields: dict[str, Any]) -> str | None:
+    def _event_fault(self, event_id: str, tag: bytes) -> str | None:
         """Why the event id of a question is refused.
 
         Another user's question must not have the same id, because answers are found by it.
         """
-        fault = id_fault(fields["event_id"])
+        fault = id_fault(event_id)
         if fault is not None:
             return str(fault)
-        whose = self.asked.get(fields["event_id"])
-        others = whose is not None and whose != self.users.tag(fields["user"])
-        return Refusal.EVENT_OF_ANOTHER_USER if others else None
+        return Refusal.EVENT_OF_ANOTHER_USER if self.asked.get(event_id, tag) != tag else None
 
-    def _answered(self, fields: dict[str, Any]) -> Float64:
-        items = item_column(fields["items"], "question").tolist()
+    def _answered(self, asked: bytes, tag: bytes) -> Float64:
+        items = item_column(asked, "question").tolist()
         if not 0 < len(items) <= MAX_PREDICTED:
             raise BadRatings(f"question: expected 1 to {MAX_PREDICTED} items, got {len(items)}")
-        return self.users.predict(fields["user"], items, self.received.model)
+        return self.users.predict(tag, items, self.received.model)
 
     def _as_journaled(self, found: Float64, result: _BatchResult) -> Float64:
         """The journaled prediction if the found one equals it up to a rounding; else the found one."""

@@ -64,8 +64,8 @@ def ratings_of(users: ArrayLike, items: ArrayLike, ratings: ArrayLike, config: B
     values = np.asarray(ratings, dtype=np.float64)
     if not users.shape == items.shape == values.shape or values.ndim != 1:
         raise BadRatings(f"ratings: expected columns of one length, got {users.shape}, {items.shape}, {values.shape}")
-    _require_numbers("user", users, count)
-    _require_numbers("item", items, config.items)
+    require_numbers("user", users, count)
+    require_numbers("item", items, config.items)
     unit = _on_scale(values, config)
     # An empty list becomes an array of floats, so both columns are converted.
     pairs = users.astype(np.int64) * config.items + items.astype(np.int64)
@@ -76,7 +76,12 @@ def ratings_of(users: ArrayLike, items: ArrayLike, ratings: ArrayLike, config: B
     return Ratings(ends, found % config.items, unit[::-1][last])
 
 
-def _require_numbers(what: str, numbers: NDArray[Any], count: int) -> None:
+def require_numbers(what: str, numbers: NDArray[Any], count: int) -> None:
+    """Refuse numbers of users or items that are not from 0 to below ``count``.
+
+    Raises:
+        BadRatings: there is another one.
+    """
     if not np.issubdtype(numbers.dtype, np.integer) and numbers.size:
         raise BadRatings(f"{what}s: expected whole numbers, got {numbers.dtype}")
     outside = int(np.count_nonzero((numbers < 0) | (numbers >= count))) if numbers.size else 0

@@ -75,10 +75,10 @@ class Received:
 
     def read_models(self, part: InputSlice) -> int:
         """Take the models of a slice; returns their number."""
-        before = self.version
-        for record in self.reader.read(part):
+        models = list(self.reader.read(part))
+        for record in models:
             self._adopt(record.value, record.fields)
-        return self.version - before
+        return len(models)
 
     def read_round(self, record: InputRecord) -> bool:
         """Take a record of `rounds`; False if it was received before.

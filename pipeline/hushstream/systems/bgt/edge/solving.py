@@ -58,7 +58,7 @@ def own_features(model: Model, public: Float64, config: BgtConfig) -> Float64:
 def fit(ratings: Ratings, model: Model, public: Float64, config: BgtConfig) -> Float64:
     """(U, 1 + k) offsets and tastes of users under a model; see `own_features`."""
     rest = ratings.values - config.scale.middle - model.biases[ratings.items]
-    ridge = config.model.offset_ridge if model.has_factors else config.model.lone_ridge
+    ridge = config.model.offset_ridge if model.factors.shape[1] else config.model.lone_ridge
     return solve(ratings, rest, own_features(model, public, config), ridge, config.model.factor_ridge)
 
 

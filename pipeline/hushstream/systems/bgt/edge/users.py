@@ -42,13 +42,12 @@ class Users:
         agent.rate(items, values)
         self._agents[tag] = agent
 
-    def predict(self, user: str, items: Sequence[int], model: Model) -> Float64:
-        """Predicted ratings by a user; for a user without ratings, those of an average user.
+    def predict(self, tag: bytes, items: Sequence[int], model: Model) -> Float64:
+        """Predicted ratings by the user of a tag; for a user without ratings, those of an average user.
 
         Raises:
             BadRatings: an unknown item.
         """
-        tag = self.tag(user)
         return (self._agents.get(tag) or self._agent(tag, 0)).predict(items, model)
 
     def forget(self, user: str) -> None:

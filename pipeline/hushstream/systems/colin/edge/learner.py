@@ -194,9 +194,9 @@ class CollaborativeLearnerMachine(DecisionRole):
             self.epoch.request(nonce, incarnations)
         return self.epoch.due
 
-    def row_name(self, event_id: str) -> bytes:
-        """An opaque name of a row's event, 16 bytes, for this journal and this role alone."""
-        return self.key.digest("row", self.chain.genesis_nonce, event_id.encode())
+    def row_names(self, event_ids: Sequence[str]) -> list[bytes]:
+        """Opaque names of rows' events, 16 bytes each, for this journal and this role alone."""
+        return [self.key.digest("row", self.chain.genesis_nonce, event_id.encode()) for event_id in event_ids]
 
     def start(self, genesis: bytes) -> None:
         super().start(genesis)
@@ -392,7 +392,7 @@ class CollaborativeLearnerMachine(DecisionRole):
                 np.array([row.node for row in part], dtype=np.int32),
                 np.array([row.features for row in part], dtype=np.float32),
                 np.array([row.reward or 0.0 for row in part], dtype=np.float64),
-                np.array([self.row_name(event_id) for event_id in names], dtype=EVENT),
+                np.array(self.row_names(names), dtype=EVENT),
             )
             if self.noised_sums is None:
                 self._send_clear(rows, batch)

@@ -28,7 +28,7 @@ from hushstream.learners.exploration import Drawn, EpsilonMixture, Exploration, 
 from hushstream.privacy.keys import Key
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.contribution.slots import reward_level
-from hushstream.systems.p2b.edge.choosing import Interaction, Resolved, uniform
+from hushstream.systems.p2b.edge.choosing import Began, Interaction, Resolved, uniform
 from hushstream.systems.p2b.edge.policy import UNSCORED, LearnerState
 from hushstream.systems.p2b.edge.terms import (
     CERTAIN,
@@ -92,11 +92,10 @@ class EdgeAgent:
         self._waits = terms.choice.nothing
         """What waits for slots that were not taken yet, as `SlotChoice` holds it."""
         # The slot in progress is begun again: its coins come from the key alone, so they are the same as before.
-        if terms.renew_ms is not None:
-            if self._in_slot():
-                self._begin_slot(self.first)
-        elif self.decided % terms.after_interactions:
-            self._begin_slot(self.decided - self.decided % terms.after_interactions)
+        done = self.decided % terms.after_interactions
+        if done if terms.renew_ms is None else self._in_slot():
+            began = self._begin_slot(self.decided - done if terms.renew_ms is None else self.first)
+            self._waits = terms.choice.decided(self._waits, key, self.seen_ms, began)
 
     @property
     def key(self) -> Key:
@@ -177,23 +176,23 @@ class EdgeAgent:
         """
         self.open.forget_answers(log_time_ms)
         terms, context = self.terms, self.terms.policy.kept(context)
+        if self.state is None:
+            shared = terms.policy.shared(self.track)
+            state, version = shared.state, shared.version
+        else:
+            state, version = self.state, self.base_version
         if terms.exploration is not None:
-            arm, propensity = self._explored(terms.exploration, event_id, context, eligible, best)
+            arm, propensity = self._explored(terms.exploration, state, event_id, context, eligible, best)
         elif best != UNSCORED:
             arm, propensity = best, CERTAIN
         else:
-            arm, ties = terms.policy.choose(self.current_state(), context, self._pick, eligible)
+            arm, ties = terms.policy.choose(state, context, self._pick, eligible)
             propensity = CERTAIN // ties
-        version = self.base_version if self.state is not None else terms.policy.shared(self.track).version
-        self.seen_ms = log_time_ms
-        index = self.decided
-        if index % terms.after_interactions == 0 if terms.renew_ms is None else self._renews(log_time_ms):
-            self._begin_slot(index)
-        self._waits = terms.choice.settled(self._waits, self._key, terms.after_interactions, log_time_ms)
-        self.decided = index + 1
+        self.seen_ms, index = log_time_ms, self.decided
+        slot_due = self._count_decision(log_time_ms)
         deadline_ms = log_time_ms + terms.attribution_window_ms
         self.open[event_id] = OpenDecision(context, arm, propensity, version, index, deadline_ms)
-        return Choice(arm, propensity, version, self._falls_due(log_time_ms), False)
+        return Choice(arm, propensity, version, slot_due, False)
 
     def shown(self, event_id: str, arm: int) -> JoinOutcome:
         """Record the arm that was on screen for a waiting event.
@@ -282,8 +281,7 @@ class EdgeAgent:
         number = self.sent
         self.sent += 1
         terms, now_ms = self.terms, self.seen_ms if log_time_ms is None else log_time_ms
-        waits = terms.choice.settled(self._waits, self._key, terms.after_interactions, now_ms)
-        interaction, self._waits = terms.choice.taken(waits, self._key, number)
+        interaction, self._waits = terms.choice.taken(self._waits, self._key, now_ms, number)
         return Slot(
             self._key.digest("report-id", number.to_bytes(8, "little")),
             self._content(interaction),
@@ -380,19 +378,36 @@ class EdgeAgent:
             one = Resolved(decision.index, decision.deadline_ms, Interaction(decision.context, arm, reward))
             self._waits = self.terms.choice.resolved(self._waits, slot, one)
 
+    def _count_decision(self, log_time_ms: int) -> bool:
+        """Count a decision, and begin a slot if it is the first of one; returns whether a slot falls due with it."""
+        terms, index, slot_length = self.terms, self.decided, self.terms.after_interactions
+        begins = index % slot_length == 0 if terms.renew_ms is None else self._renews(log_time_ms)
+        began = self._begin_slot(index) if begins else None
+        self._waits = terms.choice.decided(self._waits, self._key, log_time_ms, began)
+        self.decided = index + 1
+        if terms.renew_ms is None:
+            falls_due = self.due < terms.lifetime_slots and self.decided == (self.due + 1) * slot_length
+        else:
+            falls_due = self.first >= 0 and self.decided == self.first + slot_length
+        if falls_due:
+            self.due += 1
+            if terms.renew_ms is not None:
+                self.renews_ms = log_time_ms + terms.renew_ms
+        return falls_due
+
     def _renews(self, log_time_ms: int) -> bool:
         """Where slots are renewed: whether the next decision is the first of a slot."""
         terms = self.terms
         # Without the cap of a life a user would get slots without end, and no bound on their cost would hold.
         return not self._in_slot() and self.due < terms.lifetime_slots and log_time_ms >= self.renews_ms
 
-    def _begin_slot(self, first: int) -> None:
+    def _begin_slot(self, first: int) -> Began | None:
+        """Begin the slot whose first decision has this index; None beyond the slots of a life."""
         terms = self.terms
         slot = first // terms.after_interactions
         if terms.renew_ms is not None:
             slot, self.first = self.due, first
-        if slot < terms.lifetime_slots:
-            self._waits = terms.choice.begun(self._waits, self._key, slot, first, terms.after_interactions)
+        return Began(slot, first, terms.after_interactions) if slot < terms.lifetime_slots else None
 
     def _in_slot(self) -> bool:
         """Where slots are renewed: whether the newest slot has begun and is not due yet."""
@@ -407,22 +422,10 @@ class EdgeAgent:
             return -1
         return self.due if self._in_slot() else self.due - 1
 
-    def _falls_due(self, log_time_ms: int) -> bool:
-        terms = self.terms
-        if terms.renew_ms is not None:
-            if self.first < 0 or self.decided != self.first + terms.after_interactions:
-                return False
-            self.due += 1
-            self.renews_ms = log_time_ms + terms.renew_ms
-            return True
-        if self.due < terms.lifetime_slots and self.decided == (self.due + 1) * terms.after_interactions:
-            self.due += 1
-            return True
-        return False
-
     def _explored(
         self,
         exploration: Exploration,
+        state: LearnerState,
         event_id: str,
         context: NDArray[np.float32],
         eligible: NDArray[np.bool_] | None,
@@ -432,7 +435,7 @@ class EdgeAgent:
         policy, number = self.terms.policy, self._drawn(event_id)
         if best != UNSCORED and eligible is None and isinstance(exploration, EpsilonMixture):
             return draw(exploration.weights_around(best, policy.arms), number)
-        return draw(exploration.weights(policy.scores(self.current_state(), context), eligible), number)
+        return draw(exploration.weights(policy.scores(state, context), eligible), number)
 
     def _drawn(self, event_id: str) -> int:
         """The keyed number by which an event draws its arm; the same for every request of the event."""

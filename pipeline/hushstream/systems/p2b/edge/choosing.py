@@ -38,6 +38,14 @@ class Resolved(NamedTuple):
     interaction: Interaction
 
 
+class Began(NamedTuple):
+    """A slot that has begun: its number, the index of its first decision, and how many decisions it covers."""
+
+    slot: int
+    first: int
+    length: int
+
+
 class SlotChoice(Protocol):
     """How the interaction of a slot is chosen; the same for all users of a deployment.
 
@@ -47,17 +55,14 @@ class SlotChoice(Protocol):
 
     nothing: Any
 
-    def begun(self, waits: Any, key: Key, slot: int, first: int, length: int) -> Any:
-        """Begin a slot, which covers ``length`` decisions from index ``first`` on; return the new ``waits``."""
+    def decided(self, waits: Any, key: Key, log_time_ms: int, began: Began | None) -> Any:
+        """Take in that a decision was made at a log time, and the slot that began with it; return the new ``waits``."""
 
     def resolved(self, waits: Any, slot: int, one: Resolved) -> Any:
         """Take in a resolved interaction of the decisions that a slot covers; return the new ``waits``."""
 
-    def settled(self, waits: Any, key: Key, length: int, log_time_ms: int) -> Any:
-        """Take in that log time has reached ``log_time_ms``; return the new ``waits``."""
-
-    def taken(self, waits: Any, key: Key, slot: int) -> tuple[Interaction | None, Any]:
-        """Return the interaction that a slot holds (None: the slot is null), and what waits for other slots."""
+    def taken(self, waits: Any, key: Key, log_time_ms: int, slot: int) -> tuple[Interaction | None, Any]:
+        """Return what a slot holds at a log time (None: the slot is null), and what waits for other slots."""
 
     def dump(self, waits: Any) -> dict[str, Any]:
         """Return ``waits`` as plain values, for a snapshot."""
@@ -89,18 +94,19 @@ class DrawnBefore:
 
     nothing = _NOTHING_DRAWN
 
-    def begun(self, waits: DrawnTargets, key: Key, slot: int, first: int, length: int) -> DrawnTargets:
-        target = first + uniform(key, "slot-target", slot, length)
-        return waits._replace(targets={**waits.targets, target: slot})
+    def decided(self, waits: DrawnTargets, key: Key, log_time_ms: int, began: Began | None) -> DrawnTargets:
+        if began is None:
+            return waits
+        target = began.first + uniform(key, "slot-target", began.slot, began.length)
+        return waits._replace(targets={**waits.targets, target: began.slot})
 
     def resolved(self, waits: DrawnTargets, slot: int, one: Resolved) -> DrawnTargets:
         aimed = waits.targets.get(one.number)
         return waits if aimed is None else waits._replace(kept={**waits.kept, aimed: one.interaction})
 
-    def settled(self, waits: DrawnTargets, key: Key, length: int, log_time_ms: int) -> DrawnTargets:
-        return waits
-
-    def taken(self, waits: DrawnTargets, key: Key, slot: int) -> tuple[Interaction | None, DrawnTargets]:
+    def taken(
+        self, waits: DrawnTargets, key: Key, log_time_ms: int, slot: int
+    ) -> tuple[Interaction | None, DrawnTargets]:
         targets = {index: aimed for index, aimed in waits.targets.items() if aimed != slot} or _NO_TARGETS
         kept = {other: one for other, one in waits.kept.items() if other != slot} or _NOTHING_KEPT
         return waits.kept.get(slot), _drawn_targets(targets, kept)
@@ -147,13 +153,14 @@ class TwoCandidates:
         """Choose with the probability that a slot holds the clicked candidate (`click_chance`)."""
         self._chance = chance
 
-    def begun(self, waits: WaitingCandidates, key: Key, slot: int, first: int, length: int) -> WaitingCandidates:
-        return waits
-
     def resolved(self, waits: WaitingCandidates, slot: int, one: Resolved) -> WaitingCandidates:
         return waits._replace(resolved=(*waits.resolved, (slot, one)))
 
-    def settled(self, waits: WaitingCandidates, key: Key, length: int, log_time_ms: int) -> WaitingCandidates:
+    def decided(self, waits: WaitingCandidates, key: Key, log_time_ms: int, began: Began | None) -> WaitingCandidates:
+        return self._settled(waits, key, log_time_ms)
+
+    def _settled(self, waits: WaitingCandidates, key: Key, log_time_ms: int) -> WaitingCandidates:
+        """Make candidates of the interactions whose reward window has ended."""
         ended = [item for item in waits.resolved if item[1].deadline_ms <= log_time_ms]
         if not ended:
             return waits
@@ -165,7 +172,10 @@ class TwoCandidates:
         resolved = tuple(item for item in waits.resolved if item[1].deadline_ms > log_time_ms)
         return WaitingCandidates(resolved, candidates)
 
-    def taken(self, waits: WaitingCandidates, key: Key, slot: int) -> tuple[Interaction | None, WaitingCandidates]:
+    def taken(
+        self, waits: WaitingCandidates, key: Key, log_time_ms: int, slot: int
+    ) -> tuple[Interaction | None, WaitingCandidates]:
+        waits = self._settled(waits, key, log_time_ms)
         pair = waits.candidates.get(slot)
         chosen = None if pair is None else pair.chosen(self._chance, _word(key, "slot-choice", slot))
         resolved = tuple(item for item in waits.resolved if item[0] != slot)

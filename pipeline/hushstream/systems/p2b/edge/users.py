@@ -249,9 +249,8 @@ class Users:
         return (agent for _, agent in self.warm())
 
     def spill_surplus(self) -> None:
-        """Spill users if too many are in memory; this changes no decision."""
-        if self._half is None:
-            return
+        """Spill users if more are in memory than the limit allows; this changes no decision."""
+        assert self._half is not None, "without a limit all users stay in memory"
         self._spill_leaving(max(0, len(self._young) - self._grown) + _PORTION_USERS)
         if len(self._young) >= self._half + self._waiting and self._spill_leaving(len(self._leaving)):
             self._leaving, self._old, self._young, self._waiting = self._old, self._young, {}, 0

@@ -331,7 +331,7 @@ class LearnerMachine(DecisionRole):
         return self._folded(slices, value)
 
     def _folded(self, slices: Sequence[InputSlice], journaled: bytes | None = None) -> Step:
-        """Take everything in a batch, in order; then spill users who have had no event for long."""
+        """Take everything in a batch, in order, and journal it; then spill users who have had no event for long."""
         batch = self.begin_decisions(slices, journaled)
         for item in batch.in_order(self.now_ms):
             if isinstance(item, Contexts):
@@ -349,8 +349,10 @@ class LearnerMachine(DecisionRole):
             elif isinstance(item, Forget):
                 self._advance(item.log_time_ms, batch)
                 self._forget(item.user)
-        self.agents.spill_surplus()
-        return self.end_decisions(batch, batch.fields(self.now_ms, POLICY))
+        step = self.end_decisions(batch, batch.fields(self.now_ms, POLICY))
+        if self._resident is not None:
+            self.agents.spill_surplus()
+        return step
 
     def _adopt(self, published: Published, batch: Batch) -> None:
         try:
@@ -538,7 +540,8 @@ class LearnerMachine(DecisionRole):
         """Answer a user beyond their quota from the shared model alone, without learning from the decision."""
         choice = agent.decide_publicly(context, mask)
         answer = PastDecision("", choice.arm, choice.billionths, choice.model_version)
-        answer = batch.as_journaled(answer, partial(agent.public_score_gap, context, choice.arm))
+        if batch.journaled is not None:
+            answer = batch.as_journaled(answer, partial(agent.public_score_gap, context, choice.arm))
         batch.answer(event_id, answer, PUBLIC)
         batch.counts[Outcome.OVER_QUOTA] += 1
 

@@ -272,8 +272,9 @@ class PdapLearnerMachine(DecisionRole):
         found = self.serving.one(path, user.encode(), event_id.encode(), eligible)
         version = self.serving.version
         past = PastDecision(user, found.arm, found.propensity * _SHARE, version)
-        # Whole numbers decide, so rounding can give no other answer.
-        batch.as_journaled(past, lambda arm, propensity: float("inf"))
+        if batch.journaled is not None:
+            # Whole numbers decide, so rounding can give no other answer.
+            batch.as_journaled(past, lambda arm, propensity: float("inf"))
         self.past.put(event_id, past)
         place = (found.arm, past.propensity, version, found.cell, found.arrival)
         self.open.add(event_id, OpenRow(self.now_ms, user, *place))
