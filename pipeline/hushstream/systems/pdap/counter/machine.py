@@ -188,16 +188,15 @@ class BlockCounterMachine(ReopeningRole):
         return np.array(first, dtype=np.int64)
 
     def _count(self, outcomes: Outcomes, log_time_ms: int, gathered: Gathered) -> None:
-        capacity = self.system.config.release.horizon - self.counter.taken
-        beyond = max(0, len(outcomes) - capacity)
-        if beyond:
-            gathered.counts[BEYOND_HORIZON] += beyond
-        taken = outcomes.take(slice(0, len(outcomes) - beyond))
-        if len(taken):
+        capacity, count = self.system.config.release.horizon - self.counter.taken, len(outcomes)
+        if count > capacity:
+            gathered.counts[BEYOND_HORIZON] += count - capacity
+            outcomes, count = outcomes.take(slice(0, capacity)), capacity
+        if count:
             if not self.waits:
                 self.open_since_ms = log_time_ms
-            self.counter.take_checked(taken)
-            gathered.counts[Outcome.REWARD_TAKEN] += len(taken)
+            self.counter.take_checked(outcomes)
+            gathered.counts[Outcome.REWARD_TAKEN] += count
 
     def _settle(self, gathered: Gathered) -> None:
         """Remember the names of the input, because it now counts."""
@@ -246,8 +245,15 @@ class BlockCounterMachine(ReopeningRole):
     def _released(self, release: Release | None, closed_by: str) -> list[Output]:
         if release is None:
             return []
-        head = self.system.release_head(self.number, self.releases.epoch.number, self.releases.key.reproducible)
-        head |= {"closed_by": closed_by, "phase": self.phase_ends.complete if closed_by == SEAL else -1}
+        system = self.system
+        head = {
+            "config_digest": system.digest,
+            "counter": self.number,
+            "epoch": self.releases.epoch.number,
+            **system.stated[system.as_stated(self.releases.key.reproducible)],
+            "closed_by": closed_by,
+            "phase": self.phase_ends.complete if closed_by == SEAL else -1,
+        }
         parts = [
             {"release_id": self._release_id(release.window, part["part"]), **head, **part}
             for part in release_parts(release)
