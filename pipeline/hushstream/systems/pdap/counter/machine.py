@@ -174,7 +174,15 @@ class BlockCounterMachine(ReopeningRole):
             self.counter.require(outcomes)
         except PdapError:
             raise Refused(PdapRefusal.MALFORMED_OUTCOMES) from None
-        self._count(outcomes.take(self._first_times(outcomes, gathered)), record.timestamp_ms, gathered)
+        first, capacity = self._first_times(outcomes, gathered), self.system.config.release.horizon - self.counter.taken
+        if len(first) > capacity:
+            gathered.counts[BEYOND_HORIZON] += len(first) - capacity
+            first = first[:capacity]
+        if len(first):
+            if not self.waits:
+                self.open_since_ms = record.timestamp_ms
+            self.counter.take_checked(outcomes.take(first))
+            gathered.counts[Outcome.REWARD_TAKEN] += len(first)
 
     def _first_times(self, outcomes: Outcomes, gathered: Gathered) -> Int64:
         """The rows whose names were not met before: an outcome counts once."""
@@ -186,17 +194,6 @@ class BlockCounterMachine(ReopeningRole):
                 gathered.ids[name.hex()] = None
                 first.append(row)
         return np.array(first, dtype=np.int64)
-
-    def _count(self, outcomes: Outcomes, log_time_ms: int, gathered: Gathered) -> None:
-        capacity, count = self.system.config.release.horizon - self.counter.taken, len(outcomes)
-        if count > capacity:
-            gathered.counts[BEYOND_HORIZON] += count - capacity
-            outcomes, count = outcomes.take(slice(0, capacity)), capacity
-        if count:
-            if not self.waits:
-                self.open_since_ms = log_time_ms
-            self.counter.take_checked(outcomes)
-            gathered.counts[Outcome.REWARD_TAKEN] += count
 
     def _settle(self, gathered: Gathered) -> None:
         """Remember the names of the input, because it now counts."""

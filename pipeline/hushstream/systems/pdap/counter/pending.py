@@ -118,12 +118,12 @@ class Counter:
 
     def take_checked(self, outcomes: Outcomes) -> None:
         """See `take`; the caller must have checked the outcomes (`require`) and the horizon."""
-        count = len(outcomes)
-        ones = np.ones(count, dtype=np.int64)
+        rows = outcomes.rows()
+        ones = np.ones(len(rows), dtype=np.int64)
         self._fresh.append(Blocks(outcomes.cells, outcomes.arms, ones, outcomes.rewards))
         self._arrivals.append(outcomes.arrivals)
-        self._rows.append(outcomes.rows())
-        self.taken += count
+        self._rows.append(rows)
+        self.taken += len(rows)
 
     def close(self, window: int) -> Release:
         """Close the open window and release its blocks; outcomes of blocks that are too small go on waiting.
