@@ -71,7 +71,7 @@ CEILINGS: Mapping[str, Walk] = {
     "pdap: slots -> release": Walk(24, 108, 127),
     "pdap: release -> model": Walk(17, 65, 59),
     "pdol: context -> decision": Walk(11, 50, 34),
-    "pdol: slots -> release": Walk(27, 137, 138),
+    "pdol: slots -> release": Walk(27, 136, 130),
     "pdol: release -> model": Walk(11, 45, 48),
     "poll: slots -> release": Walk(19, 78, 98),
     "poll: release -> model": Walk(6, 22, 13),

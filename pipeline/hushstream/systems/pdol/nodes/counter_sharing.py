@@ -123,7 +123,7 @@ class CounterSharing(DeclaresFields):
 
     def learn(self, slot: Slot, label: int) -> None:
         """See `Sharing.learn`: the node's own learners are in the edge zone."""
-        if self.predictors is not None and slot.votes and slot.features is not None:
+        if self.predictors is not None and slot.features is not None:
             rows, votes = labelled([slot._replace(label=label)]), np.frombuffer(slot.votes, np.int8)[None, :-1]
             self.predictors.learn(self._local(slot.node), rows, self.model, votes)
 

@@ -166,7 +166,7 @@ class GossipSharing(DeclaresFields):
         return (1 if sums_by_row(weights * row.values, row.indptr)[0] > 0 else -1), b""
 
     def learn(self, slot: Slot, label: int) -> None:
-        """See `Sharing.learn`: a node learns only from counted slots."""
+        """See `Sharing.learn`: a node has no experts."""
 
     # Rounds.
 

@@ -389,7 +389,10 @@ class Sharing(Protocol):
         """If there are no `predictions`: the one of a record, and those of the node's experts, if there are any."""
 
     def learn(self, slot: Slot, label: int) -> None:
-        """Take a label. No release may depend on it before its slot is counted."""
+        """Let the node's experts learn from a label, if they predicted the record.
+
+        No release may depend on a label before its slot is counted.
+        """
 
     @property
     def until_release(self) -> int | None:
@@ -808,7 +811,8 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         else:
             self.pending[event_id] = slot._replace(label=label)
             batch.counts[PdolOutcome.LABELLED] += 1
-            self.sharing.learn(slot, label)
+            if slot.votes:
+                self.sharing.learn(slot, label)
 
     # Who takes part, ends of phases, and erasures.
 
