@@ -89,10 +89,6 @@ DERIVED: Mapping[tuple[str, ...], str] = {
     ("systems.pdap.algorithm.serving.Serving", "_shown"): "the arms of all tickets, found when they are first needed",
     ("systems.pdap.edge.learner.PdapLearnerMachine", "_may_show"): "found anew from model and catalogue",
     ("systems.pdap.algorithm.serving.TicketNumbers", "_keyed"): "a hash function under the key, which has no equality",
-    (
-        "systems.pdol.nodes.counter_sharing.CounterSharing",
-        "_scored",
-    ): "of the latest batch; the next one computes its own",
 }
 """Attributes that differ after a restart, by class: why nothing that a machine writes follows from that."""
 

@@ -5,8 +5,8 @@ They collect input, close a window, charge the budget, add noise, write the jour
 A role's own ``fold`` shows what happens to its input, and calls the shared steps (`Releases`):
 
     1. ``opens_epoch``: open an epoch that is due; 2. ``try_charge``: charge the price; then the role draws;
-    3. ``journal``: write the record, or compare it with the one that is replayed, and rotate the key if the record says
-    so.
+    3. `ReleasingRole.released`: write the journal record, or compare it with the one that is replayed, and rotate the
+    key if the record says so.
 
 A journal record is written only when a window or a step closes; until then anyone with the log can fold the input
 again. The record names the range and a keyed digest of its input, the debit, and a keyed digest of what is released.
@@ -23,11 +23,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from hushstream.engine.declare.outcomes import Outcome
-from hushstream.engine.journal.chain import START, Batch, Chain, Identity, Replayed, append, replaying
+from hushstream.engine.journal.chain import START, Chain, Identity, Replayed, append, replaying
 from hushstream.engine.noise.epochs import EPOCH, NoiseEpoch
 from hushstream.engine.noise.key_rotation import STAYS, KeyInForce
 from hushstream.engine.noise.spending import SPENDING, ChargeResult, Spending, SpendingTerms, debit_fields
@@ -104,30 +103,6 @@ class Releases:
         Payments are in the state, so a replay gets the same result.
         """
         return self.spending.try_charge(self.epoch.charge_key(window))
-
-    def journal(self, batch: Batch, charge_result: ChargeResult) -> tuple[bytes, bool]:
-        """Write the journal record of a release, or compare it with the replayed one. The outputs are sent after it.
-
-        Args:
-            batch: the batch; nothing of it was sent yet.
-            charge_result: its charge.
-
-        Returns:
-            The record, and whether the zone's next key is in force from here on. The record's digest is under the old
-            key; everything later is under the next one, in a new epoch.
-
-        Raises:
-            ReplayMismatch: the replayed record differs; only `try_charge` has changed the state.
-        """
-        turned_to = self.keys.due if self.replayed is None else self.replayed.fields["turned_to"]
-        fields = {**batch.fields, "debit": debit_fields(charge_result.debit), "turned_to": turned_to}
-        batch = replace(batch, fields=fields, epoch=self.epoch.number)
-        value = append(self._chain, batch) if self.replayed is None else self.replayed.follow(batch)
-        if turned_to == STAYS:
-            return value, False
-        self.put_key(turned_to)
-        self.epoch.rotate()
-        return value, True
 
     def put_key(self, key_id: bytes) -> None:
         """Use the zone's key with this public id from here on.
@@ -325,6 +300,8 @@ class ReleasingRole(OneInput, ABC):
     ) -> bool:
         """Journal a release, and make its step: the driver appends the record, then sends the outputs.
 
+        The record's digest is under the old key; everything later is under the next one, in a new epoch.
+
         Args:
             high: end of the input of the release.
             fields: of the journal record, without head, debit and key.
@@ -339,9 +316,17 @@ class ReleasingRole(OneInput, ABC):
         Raises:
             ReplayMismatch: the replayed record differs.
         """
+        releases, replayed = self.releases, self.releases.replayed
+        turned_to = releases.keys.due if replayed is None else replayed.fields["turned_to"]
+        fields = {**fields, "debit": debit_fields(charge_result.debit), "turned_to": turned_to}
+        batch = self.batch(high, fields, outputs, releases.epoch.number)
+        value = append(self.chain, batch) if replayed is None else replayed.follow(batch)
+        key_rotated = turned_to != STAYS
+        if key_rotated:
+            releases.put_key(turned_to)
+            releases.epoch.rotate()
         gathered.counts[Outcome.RELEASE_WITHHELD if charge_result.refused else outcome] += 1
-        journal, key_rotated = self.releases.journal(self.batch(high, fields, outputs), charge_result)
-        gathered.step(journal, outputs, key_rotated)
+        gathered.step(value, outputs, key_rotated)
         return key_rotated
 
     def debited(self, entry_id: bytes, charge_result: ChargeResult, topic: str = "ledger") -> Output:

@@ -23,7 +23,6 @@ from hushstream.systems.bgt.configuration import BgtConfig, Kind, bgt_digest
 from hushstream.systems.bgt.features import features_bytes
 from hushstream.systems.bgt.price.budget import MECHANISM, priced
 from hushstream.systems.bgt.price.sensitivity import variance_of
-from hushstream.systems.bgt.rounds import Release
 from hushstream.systems.bgt.slots import Float64
 
 TRACK = "ratings"
@@ -93,20 +92,6 @@ class BgtSystem(Core[BgtConfig]):
         if self.config.release.noise != "exact":
             values["variance"] = "/".join(map(str, variance_of(number, kind, self.config)))
         return json.dumps(values, sort_keys=True, separators=(",", ":"))
-
-    def release_fields(self, release: Release, release_id: bytes, epoch: int, reproducible: bool) -> dict[str, Any]:
-        """The fields of a `RatingSums` record."""
-        return {
-            "release_id": release_id,
-            "config_digest": self.digest,
-            "epoch": epoch,
-            "round": release.number,
-            "kind": release.kind,
-            "slots": release.slots,
-            "kept": release.sums.shape[1] if release.kind == "factors" else 0,
-            "sums": release.sums.astype("<i8").tobytes(),
-            **self.stated[self.as_stated(reproducible)],
-        }
 
 
 def bgt_address(config: BgtConfig, digest: bytes, nonce: bytes, epoch: int, partition: int = 0) -> NoiseAddress:

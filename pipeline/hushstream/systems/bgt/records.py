@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hushstream.systems.bgt.configuration import KINDS, BgtConfig
-from hushstream.systems.bgt.errors import BadRatings, BadRelease, BadSlots, BgtError
+from hushstream.systems.bgt.errors import BadRatings, BadRelease, BgtError
 from hushstream.systems.bgt.rounds import ROUNDS, Model, Release, Round
-from hushstream.systems.bgt.slots import Float64, Int32, Int64, Slots
+from hushstream.systems.bgt.slots import Float64, Int64, Slots
 
 NONE = "none"
 """In place of a kind of slots in a record: no further round follows."""
@@ -99,20 +98,10 @@ def blank_model(config: BgtConfig, factors: int) -> Model:
     return Model(np.zeros(config.items), np.zeros((config.items, factors)))
 
 
-def parse_slot(content: bytes, size: int) -> Int32:
-    """One slot's numbers, int32 (2 P + 1 + d,); the collector checks them.
-
-    Raises:
-        BadSlots: the slot has another size than all slots (`hushstream.systems.bgt.slots.slot_bytes`).
-    """
-    if len(content) != size:
-        raise BadSlots(f"slot: expected {size} bytes, got {len(content)}")
-    return np.frombuffer(content, "<i4").astype(np.int32)
-
-
-def slots_of_rows(rows: NDArray[np.int32], config: BgtConfig) -> Slots:
-    """Slots from their numbers, (n, 2 P + 1 + d)."""
-    pairs = config.release.pairs
+def parse_slots(contents: Sequence[bytes], config: BgtConfig) -> Slots:
+    """Slots from their contents, of `hushstream.systems.bgt.slots.slot_bytes` each; `admit` checks the numbers."""
+    rows, pairs = np.frombuffer(b"".join(contents), "<i4").astype(np.int32), config.release.pairs
+    rows = rows.reshape(len(contents), -1)
     return Slots(rows[:, :pairs], rows[:, pairs : 2 * pairs], rows[:, 2 * pairs], rows[:, 2 * pairs + 1 :])
 
 

@@ -138,8 +138,8 @@ class Grid:
             found.append((place * width, (place + 1) * width))
         return tuple(found)
 
-    def require(self, cells: Int64) -> None:
-        """Refuse numbers that are no cells of this grid.
+    def require(self, cells: Int64) -> Int64:
+        """The levels of cells; refuse numbers that are no cells of this grid.
 
         Raises:
             PdapError: a level or a path that does not exist.
@@ -149,6 +149,7 @@ class Grid:
             raise PdapError(f"cells: expected levels from 0 to {self.levels}, got another")
         if ((cells & _PATH_MASK) >= np.int64(self.children) ** levels).any():
             raise PdapError("cells: expected paths within their level, got one beyond")
+        return levels
 
 
 def level_of(cell: int) -> int:

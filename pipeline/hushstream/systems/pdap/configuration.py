@@ -218,6 +218,8 @@ class Schedule:
 
     first: int = 500
     ratio: float = 1.5
+    _ratio: Fraction = field(init=False, repr=False, compare=False)
+    """The ratio, exactly."""
 
     def __post_init__(self) -> None:
         """Refuse totals that do not grow.
@@ -225,14 +227,14 @@ class Schedule:
         Raises:
             PdapError: n0 below 1, or a ratio of 1 or less.
         """
-        if self.first < 1 or not exact(self.ratio) > 1:
+        object.__setattr__(self, "_ratio", exact(self.ratio))
+        if self.first < 1 or not self._ratio > 1:
             raise PdapError(f"windows: expected a first total >= 1 and a ratio above 1, got {self.first}, {self.ratio}")
 
     def closes_at(self, window: int) -> int:
         """Number of outcomes at which a window closes; it is above that of the window before."""
-        ratio = exact(self.ratio)
         # If n0 is small, rounding up alone could give two windows the same number.
-        return max(math.ceil(Fraction(self.first) * ratio**window), self.first + window)
+        return max(math.ceil(self.first * self._ratio**window), self.first + window)
 
     def windows(self, total: int) -> int:
         """Number of windows that have closed when ``total`` outcomes have come."""

@@ -14,7 +14,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -177,15 +176,6 @@ class PdapSystem(Core[PdapConfig]):
         scales = [f"{top}/{bottom}" for top, bottom in block_scales(self.config)]
         values = {"least": list(self.config.least_counts), "scales": scales}
         return json.dumps(values, sort_keys=True, separators=(",", ":"))
-
-    def release_head(self, counter: int, epoch: int, reproducible: bool) -> dict[str, Any]:
-        """The fields of a `BlockRelease` beside its id, what closed its window, and its columns."""
-        return {
-            "config_digest": self.digest,
-            "counter": counter,
-            "epoch": epoch,
-            **self.stated[self.as_stated(reproducible)],
-        }
 
     def within_levels(self, reward: float) -> int | None:
         """A reward from 0 to 1 as a number of reward levels; None if it lies between two levels."""

@@ -12,7 +12,6 @@ from hushstream.engine.system import Core
 from hushstream.privacy.keys import Key
 from hushstream.systems.pdol.algorithm.counters import Counters, counter_address, plan_of
 from hushstream.systems.pdol.algorithm.graphs import mixing_of
-from hushstream.systems.pdol.algorithm.node import NodeRelease
 from hushstream.systems.pdol.budget import priced
 from hushstream.systems.pdol.configuration import PdolConfig, pdol_digest
 
@@ -60,21 +59,3 @@ class PdolSystem(Core[PdolConfig]):
         plan = plan_of(self.config.sharing, self.config.records.dimension)
         address = counter_address(self.config, self.digest, nonce, epoch, domain, 0, domain)
         return Counters(plan, key, address, self.config.sharing.counter == "exact")
-
-    def release_fields(
-        self, release: NodeRelease, release_id: bytes, epoch: int, reproducible: bool
-    ) -> dict[str, object]:
-        """The fields of a GradientSum."""
-        return {
-            "release_id": release_id,
-            "config_digest": self.digest,
-            "mechanism": self.config.sharing.counter,
-            "domain": release.domain,
-            "epoch": epoch,
-            "generation": release.generation,
-            "leaf": release.leaves,
-            "slots": release.slots,
-            "last": release.last,
-            "sums": release.values.astype("<i8").tobytes(),
-            **self.stated[self.as_stated(reproducible)],
-        }

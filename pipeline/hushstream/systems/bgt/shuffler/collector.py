@@ -54,12 +54,12 @@ from hushstream.systems.bgt.errors import BadSlots, BgtError
 from hushstream.systems.bgt.price.budget import MECHANISM
 from hushstream.systems.bgt.price.sensitivity import variance_of
 from hushstream.systems.bgt.reasons import BgtOutcome, BgtRefusal
-from hushstream.systems.bgt.records import blank_model, parse_round, parse_slot, round_fields, slots_of_rows
+from hushstream.systems.bgt.records import blank_model, parse_round, parse_slots, round_fields
 from hushstream.systems.bgt.rounds import ROUNDS, Release, Round, first_round
 from hushstream.systems.bgt.shuffler.admission import Refusal as Inadmissible
 from hushstream.systems.bgt.shuffler.admission import admit
 from hushstream.systems.bgt.shuffler.sums import Sums
-from hushstream.systems.bgt.slots import ID_BYTES, NOTHING, Int32, Slots, packed_slots, slot_bytes
+from hushstream.systems.bgt.slots import ID_BYTES, NOTHING, Slots, packed_slots, slot_bytes
 from hushstream.systems.bgt.stated import signed_round
 from hushstream.systems.bgt.topics import SHUFFLER_ZONE
 
@@ -169,8 +169,8 @@ class CollectorMachine(ReopeningRole):
         self.ended = False
         """Whether a round was withheld: then no more slots are added up."""
         self.collector: Collector | None = self.opened(first_round(system.config))
-        self._rows: list[tuple[bytes, Int32]] = []
-        """Slots that are not folded yet, each with its id."""
+        self._rows: list[tuple[bytes, bytes]] = []
+        """Ids and contents of slots that are not folded yet."""
 
     def start(self, genesis: bytes) -> None:
         super().start(genesis)
@@ -262,18 +262,17 @@ class CollectorMachine(ReopeningRole):
             raise Refused(BgtRefusal.OTHER_ROUND)
         try:
             content = fields["content"] if self._opener is None else self._opened(fields, self._opener)
-            row = parse_slot(content, self._slot_bytes)
         except BadSeal:
             raise Refused(Refusal.SEALED_FOR_ANOTHER) from None
-        except BadSlots:
-            raise Refused(Refusal.MALFORMED_SLOT) from None
+        if len(content) != self._slot_bytes:
+            raise Refused(Refusal.MALFORMED_SLOT)
         name = fields["slot_id"].hex()
         if fields["slot_id"] in self.known or name in gathered.ids:
             gathered.counts[Outcome.REPEATED_SLOT] += 1
             return
         gathered.ids[name] = None
         gathered.counts[Outcome.SLOT] += 1
-        self._rows.append((fields["slot_id"], row))
+        self._rows.append((fields["slot_id"], content))
         if len(self._rows) >= _AT_ONCE:
             self._fold_rows(gathered)
 
@@ -283,8 +282,8 @@ class CollectorMachine(ReopeningRole):
     def _fold_rows(self, gathered: Gathered) -> None:
         if self.collector is None or not self._rows:
             return
-        ids, rows = zip(*self._rows, strict=True)
-        why = self.collector.fold(slots_of_rows(np.stack(rows), self.system.config), ids)
+        ids, contents = zip(*self._rows, strict=True)
+        why = self.collector.fold(parse_slots(contents, self.system.config), ids)
         self._rows = []
         gathered.counts[BgtOutcome.NULLED_SLOT] += int(np.count_nonzero(why != Inadmissible.TAKEN))
 
@@ -353,8 +352,19 @@ class CollectorMachine(ReopeningRole):
     def _released(self, release: Release | None) -> tuple[Output, ...]:
         if release is None:
             return ()
-        place = self._release_id(release.number), self.releases.epoch.number, self.releases.key.reproducible
-        return (Output("releases", 0, self.chain.encode("RatingSums", self.system.release_fields(release, *place))),)
+        system = self.system
+        fields = {
+            "release_id": self._release_id(release.number),
+            "config_digest": system.digest,
+            "epoch": self.releases.epoch.number,
+            "round": release.number,
+            "kind": release.kind,
+            "slots": release.slots,
+            "kept": release.sums.shape[1] if release.kind == "factors" else 0,
+            "sums": release.sums.astype("<i8").tobytes(),
+            **system.stated[system.as_stated(self.releases.key.reproducible)],
+        }
+        return (Output("releases", 0, self.chain.encode("RatingSums", fields)),)
 
     def _ledger_entry(self, number: int, charge_result: ChargeResult) -> tuple[Output, ...]:
         """The ledger's copy of the round's charge, which is empty if it was refused."""

@@ -174,7 +174,15 @@ class BlockCounterMachine(ReopeningRole):
             self.counter.require(outcomes)
         except PdapError:
             raise Refused(PdapRefusal.MALFORMED_OUTCOMES) from None
-        self._count(outcomes.take(self._first_times(outcomes, gathered)), record.timestamp_ms, gathered)
+        first, capacity = self._first_times(outcomes, gathered), self.system.config.release.horizon - self.counter.taken
+        if len(first) > capacity:
+            gathered.counts[BEYOND_HORIZON] += len(first) - capacity
+            first = first[:capacity]
+        if len(first):
+            if not self.waits:
+                self.open_since_ms = record.timestamp_ms
+            self.counter.take_checked(outcomes.take(first))
+            gathered.counts[Outcome.REWARD_TAKEN] += len(first)
 
     def _first_times(self, outcomes: Outcomes, gathered: Gathered) -> Int64:
         """The rows whose names were not met before: an outcome counts once."""
@@ -186,18 +194,6 @@ class BlockCounterMachine(ReopeningRole):
                 gathered.ids[name.hex()] = None
                 first.append(row)
         return np.array(first, dtype=np.int64)
-
-    def _count(self, outcomes: Outcomes, log_time_ms: int, gathered: Gathered) -> None:
-        capacity = self.system.config.release.horizon - self.counter.taken
-        beyond = max(0, len(outcomes) - capacity)
-        if beyond:
-            gathered.counts[BEYOND_HORIZON] += beyond
-        taken = outcomes.take(slice(0, len(outcomes) - beyond))
-        if len(taken):
-            if not self.waits:
-                self.open_since_ms = log_time_ms
-            self.counter.take_checked(taken)
-            gathered.counts[Outcome.REWARD_TAKEN] += len(taken)
 
     def _settle(self, gathered: Gathered) -> None:
         """Remember the names of the input, because it now counts."""
@@ -246,8 +242,15 @@ class BlockCounterMachine(ReopeningRole):
     def _released(self, release: Release | None, closed_by: str) -> list[Output]:
         if release is None:
             return []
-        head = self.system.release_head(self.number, self.releases.epoch.number, self.releases.key.reproducible)
-        head |= {"closed_by": closed_by, "phase": self.phase_ends.complete if closed_by == SEAL else -1}
+        system = self.system
+        head = {
+            "config_digest": system.digest,
+            "counter": self.number,
+            "epoch": self.releases.epoch.number,
+            **system.stated[system.as_stated(self.releases.key.reproducible)],
+            "closed_by": closed_by,
+            "phase": self.phase_ends.complete if closed_by == SEAL else -1,
+        }
         parts = [
             {"release_id": self._release_id(release.window, part["part"]), **head, **part}
             for part in release_parts(release)

@@ -41,7 +41,7 @@ from hushstream.privacy.mechanisms.noise import checked_add
 from hushstream.systems.pdap.algorithm.blocks import Blocks, close, gathered
 from hushstream.systems.pdap.algorithm.noise import BlockNoise
 from hushstream.systems.pdap.algorithm.outcomes import NAME_BYTES, ROW, Outcomes, Release
-from hushstream.systems.pdap.cells import Int64, PdapError, levels_of
+from hushstream.systems.pdap.cells import Int64, PdapError
 from hushstream.systems.pdap.configuration import PdapConfig
 
 _HISTORY_BYTES = 32
@@ -78,6 +78,8 @@ class Counter:
         self._config = config
         self.noise = noise
         self._grid, self._schedule, self._least_counts = config.grid, config.schedule, config.least_counts
+        self._largest = {"arms": config.arms - 1, "rewards": config.release.reward_levels}
+        """The largest value in a column of outcomes."""
         self._pending = Blocks.none()
         self._fresh: list[Blocks] = []
         self._arrivals: list[Int64] = []
@@ -116,11 +118,12 @@ class Counter:
 
     def take_checked(self, outcomes: Outcomes) -> None:
         """See `take`; the caller must have checked the outcomes (`require`) and the horizon."""
-        ones = np.ones(len(outcomes), dtype=np.int64)
+        rows = outcomes.rows()
+        ones = np.ones(len(rows), dtype=np.int64)
         self._fresh.append(Blocks(outcomes.cells, outcomes.arms, ones, outcomes.rewards))
         self._arrivals.append(outcomes.arrivals)
-        self._rows.append(outcomes.rows())
-        self.taken += len(outcomes)
+        self._rows.append(rows)
+        self.taken += len(rows)
 
     def close(self, window: int) -> Release:
         """Close the open window and release its blocks; outcomes of blocks that are too small go on waiting.
@@ -192,22 +195,16 @@ class Counter:
         Raises:
             PdapError: an invalid column, cell, arm or reward; the message repeats no reward.
         """
-        columns = (outcomes.cells, outcomes.arrivals, outcomes.arms, outcomes.rewards)
-        if any(column.dtype != np.int64 or column.shape != (len(outcomes),) for column in columns):
+        count, columns = len(outcomes), (outcomes.cells, outcomes.arrivals, outcomes.arms, outcomes.rewards)
+        if any(column.dtype != np.int64 or column.shape != (count,) for column in columns):
             raise PdapError("outcomes: expected four int64 columns of one length, got others")
-        if outcomes.names.dtype != np.uint8 or outcomes.names.shape != (len(outcomes), NAME_BYTES):
-            raise PdapError(f"outcomes: expected names uint8 {(len(outcomes), NAME_BYTES)}, got others")
-        self._grid.require(outcomes.cells)
-        self._grid.require(outcomes.arrivals)
-        below = np.minimum(levels_of(outcomes.cells) + 1, self._grid.levels)
-        known = np.array_equal(levels_of(outcomes.arrivals), below)
-        if not known or not np.array_equal(
-            self._grid.ancestors(outcomes.arrivals, levels_of(outcomes.cells)), outcomes.cells
-        ):
+        if outcomes.names.dtype != np.uint8 or outcomes.names.shape != (count, NAME_BYTES):
+            raise PdapError(f"outcomes: expected names uint8 {(count, NAME_BYTES)}, got others")
+        levels, arrived = self._grid.require(outcomes.cells), self._grid.require(outcomes.arrivals)
+        below = np.array_equal(arrived, np.minimum(levels + 1, self._grid.levels))
+        if not below or not np.array_equal(self._grid.ancestors(outcomes.arrivals, levels), outcomes.cells):
             raise PdapError("outcomes: expected arrivals in a child of the serving cell, got another cell")
-        for name, values, limit in (
-            ("arms", outcomes.arms, self._config.arms - 1),
-            ("rewards", outcomes.rewards, self._config.release.reward_levels),
-        ):
+        for name, limit in self._largest.items():
+            values = getattr(outcomes, name)
             if len(values) and not (values.min() >= 0 and values.max() <= limit):
                 raise PdapError(f"outcomes: expected {name} from 0 to {limit}, got one outside")

@@ -44,8 +44,6 @@ class CounterSharing(DeclaresFields):
     derived: ClassVar[Mapping[str, str]] = {
         "_slots": FIXED,
         "_first": FIXED,
-        "_counted": "empty between batches",
-        "_scored": "of the latest batch; the next one computes its own",
     }
     state = home_state("a domain's state", "NodeState", fields)
     phase_ends: TopicPartition = ("releases", 0)
@@ -66,8 +64,6 @@ class CounterSharing(DeclaresFields):
         self._slots = config.slots_of(partition)
         self._first = nodes.start
         """The domain's first node."""
-        self._counted: list[Slot] = []
-        self._scored: list[int] = []
 
     @property
     def broadcasts(self) -> tuple[TopicPartition, ...]:
@@ -111,20 +107,23 @@ class CounterSharing(DeclaresFields):
             adopted += 1
         return {Outcome.MODEL_ADOPTED: adopted} if adopted else {}
 
-    def prepare(self, slots: Slots) -> None:
-        self._scored = predictions(scores(slots.rows, self.model)).tolist()
+    def predictions(self, slots: Slots) -> Sequence[int] | None:
+        """See `Sharing.predictions`: by the published model alone, if nodes have no experts."""
+        if self.predictors is not None:
+            return None
+        labels: list[int] = predictions(scores(slots.rows, self.model)).tolist()
+        return labels
 
     def predict(self, slots: Slots, place: int) -> tuple[int, bytes]:
-        """See `Sharing.predict`: by the published model, or by a vote of the node's experts."""
-        if self.predictors is None:
-            return self._scored[place], b""
+        """See `Sharing.predict`: by a vote of the node's experts."""
+        assert self.predictors is not None
         row = slots.rows.part(place, place + 1)
         predicted = self.predictors.predict(self._local(slots.nodes[place]), row, self.model)[0]
         return int(predicted[-1]), predicted.tobytes()
 
     def learn(self, slot: Slot, label: int) -> None:
         """See `Sharing.learn`: the node's own learners are in the edge zone."""
-        if self.predictors is not None and slot.votes and slot.features is not None:
+        if self.predictors is not None and slot.features is not None:
             rows, votes = labelled([slot._replace(label=label)]), np.frombuffer(slot.votes, np.int8)[None, :-1]
             self.predictors.learn(self._local(slot.node), rows, self.model, votes)
 
@@ -134,25 +133,34 @@ class CounterSharing(DeclaresFields):
 
     # Slots that are counted, and the leaf that they fill.
 
-    def take(self, slot: Slot) -> bool:
-        """See `Sharing.take`: a full leaf is to be released."""
-        self._counted.append(slot)
-        if self.node.slots + len(self._counted) < self._slots:
-            return False
-        self.flush()
-        return True
+    @property
+    def until_release(self) -> int:
+        """See `Sharing.until_release`: a full leaf is released."""
+        return self._slots - self.node.slots
 
-    def flush(self) -> None:
-        """See `Sharing.flush`: adds all counted slots to the leaf at once."""
-        if self._counted:
-            self.node.fold(labelled(self._counted), self.model)
-            self._counted = []
+    def add(self, slots: Sequence[Slot]) -> None:
+        """See `Sharing.add`: adds their gradients to the leaf, all at once."""
+        if slots:
+            self.node.fold(labelled(slots), self.model)
 
-    def release(self, home: HomeMachine, slot: Slot) -> tuple[bytes, Output]:
+    def release(self, home: HomeMachine, slots: Sequence[Slot]) -> tuple[bytes, Output]:
         """See `Sharing.release`: the noised running sum."""
+        self.add(slots)
         made = self.node.release(home.events.to_bytes(16, "little"))
         release_id = home.release_id(made.generation, made.leaves)
-        fields = home.system.release_fields(made, release_id, home.epoch.number, home.key.reproducible)
+        fields = {
+            "release_id": release_id,
+            "config_digest": home.system.digest,
+            "mechanism": home.system.config.sharing.counter,
+            "domain": made.domain,
+            "epoch": home.epoch.number,
+            "generation": made.generation,
+            "leaf": made.leaves,
+            "slots": made.slots,
+            "last": made.last,
+            "sums": made.values.astype("<i8").tobytes(),
+            **home.system.stated[home.system.as_stated(home.key.reproducible)],
+        }
         return release_id, Output("releases", 0, home.chain.encode("GradientSum", fields))
 
     def drop(self) -> None:

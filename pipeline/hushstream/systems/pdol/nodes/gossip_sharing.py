@@ -156,8 +156,8 @@ class GossipSharing(DeclaresFields):
         right = len(fields["values"]) == 8 * self._config.records.dimension
         return right and (not neighbour.waiting or fields["after"] > neighbour.waiting[-1][0])
 
-    def prepare(self, slots: Slots) -> None:
-        """See `Sharing.prepare`: parameters change with each round, so there is nothing to prepare."""
+    def predictions(self, slots: Slots) -> None:
+        """See `Sharing.predictions`: parameters change with each round."""
 
     def predict(self, slots: Slots, place: int) -> tuple[int, bytes]:
         """See `Sharing.predict`: with the node's own parameters, or those that it sent."""
@@ -166,21 +166,22 @@ class GossipSharing(DeclaresFields):
         return (1 if sums_by_row(weights * row.values, row.indptr)[0] > 0 else -1), b""
 
     def learn(self, slot: Slot, label: int) -> None:
-        """See `Sharing.learn`: a node learns only from counted slots."""
+        """See `Sharing.learn`: a node has no experts."""
 
     # Rounds.
 
-    def take(self, slot: Slot) -> bool:
-        """See `Sharing.take`: each slot is followed by a release, up to the last round."""
-        return self.node.round <= require_gossip(self._config).rounds
+    @property
+    def until_release(self) -> int | None:
+        """See `Sharing.until_release`: each slot is followed by a release, up to the last round."""
+        return 1 if self.node.round <= require_gossip(self._config).rounds else None
 
-    def flush(self) -> None:
-        """See `Sharing.flush`: each slot is one round, so nothing waits."""
+    def add(self, slots: Sequence[Slot]) -> None:
+        """See `Sharing.add`: only slots after the last round are followed by no release, and nothing comes of them."""
 
-    def release(self, home: HomeMachine, slot: Slot) -> tuple[bytes, Output]:
-        """See `Sharing.release`: mix, step along the slot, and send the parameters."""
+    def release(self, home: HomeMachine, slots: Sequence[Slot]) -> tuple[bytes, Output]:
+        """See `Sharing.release`: mix, step along the one slot, and send the parameters."""
         self.feed()
-        rows, after = labelled([slot]), self.node.round
+        rows, after = labelled(slots), self.node.round
         sent = self.node.step(rows, self._noise(home, rows))[1]
         release_id = home.release_id(after)
         fields = _parameters(home, release_id, after, sent)

@@ -37,7 +37,6 @@ from hushstream.engine.journal.chain import (
     require_same,
 )
 from hushstream.engine.journal.ownership import owner
-from hushstream.engine.learner.arrivals import cut
 from hushstream.engine.learner.models import ModelReader
 from hushstream.engine.noise.epochs import EPOCH_FIELD, NoiseEpoch
 from hushstream.engine.noise.key_rotation import STAYS, KeyInForce
@@ -223,14 +222,13 @@ def ready_slice(part: InputSlice, decoded: Sequence[Incoming], predictor_phase: 
             wait, because such a phase may never come.
     """
     rows = 0
-    for one in decoded:
+    for place, one in enumerate(decoded):
         rows += max(one.rows, 1)
-        if rows > MAX_RECORDS:
-            return cut(part, one.record.offset)
         if one.name == "Seal":
             ended_phase = max(ended_phase, one.fields["phase"])
-        if one.name in RECORD_KINDS and predictor_phase < one.fields["after_phase"] <= ended_phase:
-            return cut(part, one.record.offset)
+        waits = one.name in RECORD_KINDS and predictor_phase < one.fields["after_phase"] <= ended_phase
+        if waits or rows > MAX_RECORDS:
+            return part._replace(high=one.record.offset, records=part.records[:place])
     return part
 
 
@@ -242,11 +240,15 @@ class Slots:
         rows: slots that break a bound are null; labels are not known yet, so all others have label 1.
         good: which are not null.
         nodes: node of each.
+        names: event id and user of each.
+        faults: why an id of the record is invalid; None if both are valid.
     """
 
     rows: Rows
     good: Sequence[bool]
     nodes: Sequence[int]
+    names: Sequence[tuple[str, str]]
+    faults: Sequence[str | None]
 
     @classmethod
     def of(cls, asked: Sequence[Incoming], dimension: int) -> Slots:
@@ -256,7 +258,9 @@ class Slots:
         ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         slots, refused = admit(Rows(ends, indices, values, marks), dimension)
         nodes = [node for one in asked for node in _nodes(one)]
-        return cls(slots, ((refused == 0) & (slots.labels != 0)).tolist(), nodes)
+        names = [name for one in asked for name in named(one)]
+        faults = [id_fault(event_id) or id_fault(user) for event_id, user in names]
+        return cls(slots, ((refused == 0) & (slots.labels != 0)).tolist(), nodes, names, faults)
 
     def features(self, place: int) -> Features | None:
         """Those of one slot, as views."""
@@ -378,26 +382,30 @@ class Sharing(Protocol):
     def on_broadcast(self, part: InputSlice) -> Mapping[str, int]:
         """Take published records of others; returns their numbers by outcome."""
 
-    def prepare(self, slots: Slots) -> None:
-        """Prepare for the records of a batch, before it is folded."""
+    def predictions(self, slots: Slots) -> Sequence[int] | None:
+        """The predicted labels of a batch; None if one may depend on other records of it, or on their labels."""
 
     def predict(self, slots: Slots, place: int) -> tuple[int, bytes]:
-        """The predicted label of a record of the batch, and the predictions of the node's experts, if there are any."""
+        """If there are no `predictions`: the one of a record, and those of the node's experts, if there are any."""
 
     def learn(self, slot: Slot, label: int) -> None:
-        """Take a label. No release may depend on it before its slot is counted."""
+        """Let the node's experts learn from a label, if they predicted the record.
 
-    def take(self, slot: Slot) -> bool:
-        """Count a slot; returns whether a release follows."""
+        No release may depend on a label before its slot is counted.
+        """
 
-    def flush(self) -> None:
-        """Finish the counted slots of a batch."""
+    @property
+    def until_release(self) -> int | None:
+        """After how many counted slots the next release follows; None if none follows any more."""
 
-    def release(self, home: HomeMachine, slot: Slot) -> tuple[bytes, Output]:
-        """Make the release that follows a counted slot; returns its opaque id and the record."""
+    def add(self, slots: Sequence[Slot]) -> None:
+        """Take counted slots that no release follows yet."""
+
+    def release(self, home: HomeMachine, slots: Sequence[Slot]) -> tuple[bytes, Output]:
+        """Make the release that follows the last of some counted slots; returns its opaque id and the record."""
 
     def drop(self) -> None:
-        """Leave out the release that `take` asked for."""
+        """Leave out the release that is due, and its slots."""
 
     def skip(self, releases: int) -> None:
         """Count releases that the inputs no longer reproduce."""
@@ -411,6 +419,9 @@ class Batch:
         journaled: the journaled predictions, int8, if floats may differ by a rounding.
         adopting: whether its releases were already sent, so that none is made.
         slots: its records.
+        predictions: see `Sharing.predictions`.
+        counted: slots that were counted since the last release.
+        until_release: see `Sharing.until_release`.
         outputs: records to send after the journal record.
         dead: dead letters.
         counts: events by outcome.
@@ -424,6 +435,9 @@ class Batch:
     journaled: NDArray[np.int8] | None = None
     adopting: bool = False
     slots: Slots | None = None
+    predictions: Sequence[int] | None = None
+    counted: list[Slot] = field(default_factory=list)
+    until_release: int | None = None
     outputs: list[Output] = field(default_factory=list)
     dead: list[Output] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
@@ -468,6 +482,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         "partition": FIXED,
         "nodes": FIXED,
         "state": FIXED,
+        "key": "the one in force of `keys`",
         "letters": "written under the key in force",
         "float_ties": "a count of this process alone",
         "_decoded": "kept from `ready` to the fold of the same records",
@@ -483,6 +498,8 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         self.nodes = system.nodes_of(partition)
         self.state = sharing.state
         self.sharing = sharing
+        self.key = key
+        """The zone's key in force."""
         self.keys = KeyInForce(key, ring)
         self.chain = Chain(identity, key, "Predictions")
         self.letters = DeadLetters("edge", "node", partition, key, self.chain.encode)
@@ -504,11 +521,6 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         """Whether a journal record was adopted that the inputs no longer reproduce; later ones may differ, too."""
         self._decoded: tuple[int, int, list[Incoming]] | None = None
         self.open_noise()
-
-    @property
-    def key(self) -> Key:
-        """The zone's key in force."""
-        return self.keys.key
 
     @property
     def journal(self) -> TopicPartition:
@@ -603,9 +615,9 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         Raises:
             KeyFileError: the key was destroyed, or the zone never had it.
         """
-        key = self.keys.rotate_to(key_id)
-        self.chain.rotate_to(key)
-        self.letters = DeadLetters("edge", "node", self.partition, key, self.chain.encode)
+        self.key = self.keys.rotate_to(key_id)
+        self.chain.rotate_to(self.key)
+        self.letters.rotate_to(self.key)
 
     def _rotate_to(self, key_id: bytes) -> None:
         """Begin an epoch under the key that the last record named."""
@@ -704,17 +716,18 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         asked = [one for one in decoded if one.name in RECORD_KINDS]
         if asked:
             batch.slots = Slots.of(asked, self.system.config.records.dimension)
-            self.sharing.prepare(batch.slots)
+            batch.predictions = self.sharing.predictions(batch.slots)
+        batch.until_release = self.sharing.until_release
         place = 0
         for one in decoded:
             if one.name in RECORD_KINDS:
                 assert batch.slots is not None
-                for row, (event_id, user) in enumerate(named(one)):
-                    self._on_record(one, row, batch.slots, place + row, event_id, user, batch)
+                for row in range(one.rows):
+                    self._on_record(one, row, batch.slots, place + row, batch)
                 place += one.rows
             else:
                 self._take_other(one, batch)
-        self.sharing.flush()
+        self.sharing.add(batch.counted)
         self.position = part.high
 
     def _take_other(self, one: Incoming, batch: Batch) -> None:
@@ -732,12 +745,10 @@ class HomeMachine(OwnsJournal, DeclaresFields):
 
     # Records.
 
-    def _on_record(
-        self, one: Incoming, row: int, slots: Slots, place: int, event_id: str, user: str, batch: Batch
-    ) -> None:
+    def _on_record(self, one: Incoming, row: int, slots: Slots, place: int, batch: Batch) -> None:
         """Predict one record, answer it again, or refuse it."""
-        node = slots.nodes[place]
-        reason = id_fault(event_id) or id_fault(user) or self._node_refusal(node)
+        node, (event_id, user) = slots.nodes[place], slots.names[place]
+        reason = slots.faults[place] or self._node_refusal(node)
         if reason is not None:
             self._refuse(str(reason), one, batch, row)
             return
@@ -751,9 +762,15 @@ class HomeMachine(OwnsJournal, DeclaresFields):
             self._refuse(Refusal.EVENT_OF_ANOTHER_USER, one, batch, row)
 
     def _predict(self, event_id: str, tag: bytes, node: int, slots: Slots, place: int, batch: Batch) -> None:
-        features = slots.features(place)
-        predicted, votes = (0, b"") if features is None else self.sharing.predict(slots, place)
-        predicted = self._as_journaled(predicted, batch)
+        features, predicted, votes = slots.features(place), 0, b""
+        if features is not None and batch.predictions is not None:
+            predicted = batch.predictions[place]
+        elif features is not None:
+            predicted, votes = self.sharing.predict(slots, place)
+        if batch.journaled is not None:
+            journaled = int(batch.journaled[len(batch.predicted)])
+            self.float_ties += journaled != predicted
+            predicted = journaled
         self.past.put(event_id, Past(tag, predicted))
         batch.note(event_id, predicted, repeated=False)
         batch.counts[PdolOutcome.PREDICTED] += 1
@@ -771,14 +788,6 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         if node not in self.nodes:
             return PdolRefusal.UNKNOWN_NODE
         return PdolRefusal.ABSENT_NODE if node in self.absent else None
-
-    def _as_journaled(self, predicted: int, batch: Batch) -> int:
-        """The journaled prediction, if there is one."""
-        if batch.journaled is None:
-            return predicted
-        journaled = int(batch.journaled[len(batch.predicted)])
-        self.float_ties += journaled != predicted
-        return journaled
 
     def _tag(self, user: str) -> bytes:
         """The tag of a person in this journal (16 bytes), which never changes."""
@@ -802,7 +811,8 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         else:
             self.pending[event_id] = slot._replace(label=label)
             batch.counts[PdolOutcome.LABELLED] += 1
-            self.sharing.learn(slot, label)
+            if slot.votes:
+                self.sharing.learn(slot, label)
 
     # Who takes part, ends of phases, and erasures.
 
@@ -827,7 +837,6 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         self.ended_phase = phase
         while self.pending:
             self._count(*self.pending.popitem(last=False), batch)
-        self.sharing.flush()
         self._pass_on("Seal", {"phase": phase, "origin": self.partition, "after_click": -1}, batch)
         batch.counts[Outcome.SEAL] += 1
 
@@ -855,21 +864,23 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         name = int.from_bytes(self.key.digest("slot", self.chain.genesis_nonce, event_id.encode()), "little")
         self.events = (self.events + name) % _EVENTS
         batch.counts[Outcome.SLOT] += 1
-        if not self.sharing.take(slot):
+        batch.counted.append(slot)
+        if batch.until_release is None or len(batch.counted) < batch.until_release:
             return
         if batch.adopting:
             self.sharing.drop()
         else:
-            self._release(slot, batch)
+            self._release(batch)
+        batch.counted, batch.until_release = [], self.sharing.until_release
 
-    def _release(self, slot: Slot, batch: Batch) -> None:
-        """Charge the release that follows a slot, and send it if the budget covers it."""
+    def _release(self, batch: Batch) -> None:
+        """Charge the release that follows the counted slots, and send it if the budget covers it."""
         if self.epoch.due:
             self.epoch.redraw(self.chain.sequence + 1)
             self.sharing.redraw_noise(self)
         charge_result = self.spending.try_charge(self.epoch.charge_key())
         batch.debits.append(debit_fields(charge_result.debit))
-        release_id, output = self.sharing.release(self, slot)
+        release_id, output = self.sharing.release(self, batch.counted)
         if charge_result.refused is None:
             batch.outputs.append(output)
             batch.released += 1
