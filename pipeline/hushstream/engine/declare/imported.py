@@ -14,8 +14,9 @@ from typing import Any
 
 def imported_by(package: str) -> Callable[[str], Callable[..., Any]]:
     """Gives functions and classes of a package by name (`module:attribute`); each is imported at its first call."""
-    return lambda name: partial(_call, package, *name.split(":"))
+    return lambda name: partial(call_imported, package, *name.split(":"))
 
 
-def _call(package: str, module: str, attribute: str, *arguments: Any, **named: Any) -> Any:
+def call_imported(package: str, module: str, attribute: str, *arguments: Any, **named: Any) -> Any:
+    """Import a module of a package, and call what its attribute names."""
     return getattr(import_module(f"{package}.{module}"), attribute)(*arguments, **named)
