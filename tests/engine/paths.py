@@ -101,7 +101,7 @@ SIZES: Mapping[str, tuple[int, int]] = {
     "import layers of agents": (7, 7),
     "import layers of bgt": (7, 7),
     "import layers of colin": (6, 7),
-    "import layers of p2b": (5, 7),
+    "import layers of p2b": (6, 7),
     "import layers of pdap": (7, 7),
     "import layers of pdol": (7, 7),
 }
