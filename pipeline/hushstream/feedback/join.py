@@ -12,6 +12,7 @@ depend on rewards.
 from __future__ import annotations
 
 import struct
+import zlib
 from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -151,6 +152,8 @@ _BLOCK_BITS = 12
 _BLOCK = 1 << _BLOCK_BITS
 """An entry begins in a block below this size, and may end above it."""
 _WITHIN = _BLOCK - 1
+_WINDOW_BITS, _MEMORY_LEVEL = -12, 5
+"""Of zlib, for blocks of this size: with its defaults it would take and clear a quarter of a megabyte for each."""
 _TAG_SHIFT = 32
 """The lowest bits of a hash select its slot in the table."""
 
@@ -158,9 +161,11 @@ _TAG_SHIFT = 32
 class KeptAnswers:
     """Answers by event id, in the order in which they were first kept; the oldest are dropped first.
 
-    They are packed: about 50 bytes each, where objects take some 250. A user may have thousands of answers within one
-    attribution window, and nearly all of them are only dropped at its end. So answers lie one behind the other in
-    blocks of bytes, in the order of their rewards. A hash table holds their places.
+    They are packed: 20 bytes each where a user has hundreds, and objects would take 250. A user may have thousands
+    of answers within one attribution window, and nearly all of them are only dropped at its end. So answers lie one
+    behind the other in blocks of bytes, in the order of their rewards. All blocks between the first and the last are
+    compressed: most answers share a version, and their deadlines and ids begin alike. A hash table holds the places of
+    answers.
 
     Blocks are small, and are allocated and freed as a whole. A single buffer that grows would be moved at each growth,
     and with many users each move would leave a gap in memory that no other buffer fits into: memory use doubled.
@@ -169,7 +174,7 @@ class KeptAnswers:
         next_ms: the deadline of the oldest one; without meaning if there is none.
     """
 
-    __slots__ = ("_blocks", "_count", "_first", "_last", "_places", "_slots_left", "_tags", "next_ms")
+    __slots__ = ("_blocks", "_count", "_first", "_last", "_last_block", "_places", "_slots_left", "_tags", "next_ms")
 
     def __init__(self) -> None:
         """Begin without answers."""
@@ -187,7 +192,7 @@ class KeptAnswers:
     def __iter__(self) -> Iterator[tuple[str, Answered]]:
         """Event ids and answers, oldest first."""
         start = self._first & _WITHIN
-        for block in self._blocks:
+        for block in map(_read, self._blocks):
             while start < len(block):
                 end = _end(block, start)
                 yield _event_id(block, start, end), _answer(block, start)
@@ -215,10 +220,12 @@ class KeptAnswers:
         if place:
             block, start = self._at(place)
             block[start : start + _ID] = fields
+            # A compressed block was read as a copy: it stays open from now on.
+            self._blocks[self._number(place)] = block
             if place == self._first:
                 self.next_ms = deadline_ms
             return
-        block = self._blocks[-1]
+        block = self._last_block
         start = len(block)
         if start >= _BLOCK:
             block, start = self._another_block(), 0
@@ -245,12 +252,16 @@ class KeptAnswers:
                 self._first += end - start
             else:
                 del self._blocks[0]
+                self._blocks[0] = _read(self._blocks[0])
                 self._first += _BLOCK - start
             self.next_ms = _FIELDS.unpack_from(*self._at(self._first))[0]
 
     def _begin(self) -> None:
         """Begin without answers, and with the smallest table."""
-        self._blocks = [bytearray()]
+        self._last_block = bytearray()
+        """New entries go here."""
+        self._blocks: list[bytes | bytearray] = [self._last_block]
+        """Open blocks and compressed ones (bytes)."""
         self._count = 0
         # A place is the number of a block (from 1 on), followed by the position in it at which an entry begins.
         self._first = self._last = _BLOCK
@@ -265,13 +276,19 @@ class KeptAnswers:
         self._tags = bytearray(size)
         self._slots_left = 2 * size // 3
 
+    def _number(self, place: int) -> int:
+        """The position of an entry's block in `_blocks`."""
+        return (place >> _BLOCK_BITS) - (self._first >> _BLOCK_BITS)
+
     def _at(self, place: int) -> tuple[bytearray, int]:
         """The block of an entry, and the entry's beginning in it."""
-        return self._blocks[(place >> _BLOCK_BITS) - (self._first >> _BLOCK_BITS)], place & _WITHIN
+        return _read(self._blocks[self._number(place)]), place & _WITHIN
 
     def _another_block(self) -> bytearray:
-        """Add an empty block at the end."""
-        block = bytearray()
+        """Add an empty block, and compress the one before it, unless answers are dropped from that one."""
+        if len(self._blocks) > 1:
+            self._blocks[-1] = _compressed(self._last_block)
+        self._last_block = block = bytearray()
         self._blocks.append(block)
         self._last += _BLOCK
         return block
@@ -299,7 +316,7 @@ class KeptAnswers:
         self._make_table(size)
         self._slots_left -= self._count
         places, tags, last, base, start = self._places, self._tags, size - 1, _BLOCK, self._first & _WITHIN
-        for block in self._blocks:
+        for block in map(_read, self._blocks):
             while start < len(block):
                 end = _end(block, start)
                 hashed = hash(_event_id(block, start, end))
@@ -310,6 +327,16 @@ class KeptAnswers:
                 tags[slot] = hashed >> _TAG_SHIFT & 0xFF
                 start = end
             base, start = base + _BLOCK, 0
+
+
+def _compressed(block: bytearray) -> bytes:
+    packer = zlib.compressobj(1, zlib.DEFLATED, _WINDOW_BITS, _MEMORY_LEVEL)
+    return packer.compress(block) + packer.flush()
+
+
+def _read(block: bytes | bytearray) -> bytearray:
+    """A block as it was before it was compressed."""
+    return block if isinstance(block, bytearray) else bytearray(zlib.decompress(block, _WINDOW_BITS))
 
 
 def _end(block: bytearray, start: int) -> int:
