@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from typer.main import get_command
@@ -66,6 +67,17 @@ def test_a_start_hardly_looks_for_garbage_that_imports_do_not_make():
     *_, modules, collections = found.stdout.splitlines()
     assert "hushstream.agents.worker.worker" in json.loads(modules)
     assert sum(json.loads(collections)) < 60
+
+
+def test_a_worker_starts_without_machines_of_other_roles_and_without_reports(cli, tmp_path):
+    shop = Path(__file__).parents[2] / "deploy/examples/shop.yaml"
+    assert cli("prepare", str(shop), str(tmp_path)).code == 0
+    _, found = _watched("worker", "learner", "--deployment", str(tmp_path), "--keys", str(tmp_path / "none"))
+    of_system = {name.removeprefix("hushstream.systems.p2b.") for name in found if "systems.p2b." in name}
+    assert {"system", "guarantee.promise", "edge.policy"} <= of_system
+    machines = {name for name in of_system if name.startswith("machines.")}
+    assert not machines & {"machines.aggregator", "machines.shuffler"}
+    assert not {name for name in of_system if name.startswith(("reports", "device."))}
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,11 @@ def read_yaml_lines(path: Path) -> tuple[dict[str, Any], KeyLines]:
     try:
         text = path.read_text(encoding="utf-8-sig")
         # The loader derives from yaml's safe loader, so it builds plain values only.
-        values, tree = yaml.load(text, _EachKeyOnce), yaml.compose(text, _EachKeyOnce)
+        loader = _EachKeyOnce(text)
+        tree = loader.get_single_node()
+        # Before values are made: a merge (`<<`) is resolved then, and its keys would get the lines of what it names.
+        lines = dict(_lines(tree, ()))
+        values = None if tree is None else loader.construct_document(tree)
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigurationError(f"{path}: expected a configuration file, got none") from None
     except yaml.YAMLError as error:
@@ -44,7 +48,7 @@ def read_yaml_lines(path: Path) -> tuple[dict[str, Any], KeyLines]:
     if not isinstance(values, dict):
         got = "nothing" if values is None else "a list" if isinstance(values, list) else "one value"
         raise ConfigurationError(f"{path}: expected keys and values, got {got}")
-    return values, dict(_lines(tree, ()))
+    return values, lines
 
 
 def _lines(node: yaml.Node | None, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], int]]:

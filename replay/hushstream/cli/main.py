@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import io
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -63,6 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     # Imports make hundreds of thousands of objects and no garbage: garbage collection took a sixth of a worker's start.
     gc.set_threshold(_YOUNG_OBJECTS)
+    # Pydantic would look through all installed packages for plugins. None is needed, and one would see secrets.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     _quiet_libraries()
     _print_what_a_terminal_lacks()
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from hushstream.engine.declare.declaration import (
 )
 from hushstream.engine.declare.exploring import exploration_facts
 from hushstream.engine.declare.gauges import budget_gauges, model_gauges
+from hushstream.engine.declare.imported import imported_by
 from hushstream.engine.declare.outcomes import OUTCOMES
 from hushstream.engine.declare.result import RECOMMENDATIONS
 from hushstream.engine.declare.role import Role, RoleKeys, answering_role, keyed, publishing_role, releasing_role
@@ -37,25 +38,12 @@ from hushstream.privacy.promises.promise import Promises
 from hushstream.privacy.promises.sentence import Prices, price_text
 from hushstream.schemas import codec
 from hushstream.systems.p2b.configuration import KEYS, P2BConfig
-from hushstream.systems.p2b.device_service import VisitDeviceService
 from hushstream.systems.p2b.guarantee.deployment import P2BSystem
 from hushstream.systems.p2b.guarantee.promise import life_prices, lifetime_slots_of, priced, window_tree_of
 from hushstream.systems.p2b.guarantee.summed import summed_of
 from hushstream.systems.p2b.lift import lift_figures
-from hushstream.systems.p2b.machines.aggregator import AggregatorMachine
-from hushstream.systems.p2b.machines.learner import LearnerMachine
-from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
 from hushstream.systems.p2b.model_file import ExportedModel
 from hushstream.systems.p2b.prepared import artefacts as files
-from hushstream.systems.p2b.reports.device_facts import device_facts
-from hushstream.systems.p2b.reports.feature_facts import facts_of
-from hushstream.systems.p2b.reports.lift_report import read_lift
-from hushstream.systems.p2b.reports.model_export import export_model
-from hushstream.systems.p2b.reports.model_report import change_of, read_model
-from hushstream.systems.p2b.reports.planning import plan
-from hushstream.systems.p2b.reports.planning.from_releases import released_plan
-from hushstream.systems.p2b.reports.planning.outlook import aggregator_outlook
-from hushstream.systems.p2b.reports.shadow_report import read_shadow
 from hushstream.systems.p2b.topics import (
     EDGE_ZONE,
     LIFT,
@@ -67,7 +55,29 @@ from hushstream.systems.p2b.topics import (
     topics_of,
 )
 
+if TYPE_CHECKING:
+    from hushstream.systems.p2b.machines.learner import LearnerMachine
+    from hushstream.systems.p2b.machines.shuffler import ShufflerMachine
+
 NAME = "p2b"
+
+# Each is imported when it is called.
+_imported = imported_by("hushstream.systems.p2b")
+_learner = _imported("machines.learner:LearnerMachine")
+_shuffler = _imported("machines.shuffler:ShufflerMachine")
+_aggregator = _imported("machines.aggregator:AggregatorMachine")
+_aggregator_outlook = _imported("reports.planning.outlook:aggregator_outlook")
+_device_service = _imported("device_service:VisitDeviceService")
+_device_facts = _imported("reports.device_facts:device_facts")
+_feature_facts = _imported("reports.feature_facts:facts_of")
+_plan = _imported("reports.planning.plan:plan")
+_plan_warnings = _imported("reports.planning.plan:warnings")
+_released_plan = _imported("reports.planning.from_releases:released_plan")
+_read_lift = _imported("reports.lift_report:read_lift")
+_read_shadow = _imported("reports.shadow_report:read_shadow")
+_read_model = _imported("reports.model_report:read_model")
+_export_model = _imported("reports.model_export:export_model")
+_change_of = _imported("reports.model_report:change_of")
 
 _DEVICES: Mapping[str, Literal["Read", "Write"]] = {"reports": "Write", STATEMENTS.name: "Read"}
 """What a gateway for devices may do: it appends their sealed slots, and hands out signed models."""
@@ -80,13 +90,13 @@ writes their slots and fetches models for them."""
 # The roles: the topics that each reads and writes, how its machine is made, and the gauges that it may show.
 
 
-def _shuffler(system: P2BSystem, home: int, keys: RoleKeys) -> ShufflerMachine:
-    return ShufflerMachine(system, home, keys.own, keys.kept(SEALING_ZONE), keys.ring)
+def _make_shuffler(system: P2BSystem, home: int, keys: RoleKeys) -> Any:
+    return _shuffler(system, home, keys.own, keys.kept(SEALING_ZONE), keys.ring)
 
 
-def _signing_aggregator(system: P2BSystem, track: int, keys: RoleKeys) -> AggregatorMachine:
+def _signing_aggregator(system: P2BSystem, track: int, keys: RoleKeys) -> Any:
     assert system.signing is not None, "devices take models that are signed"
-    return AggregatorMachine(system, track, Signer(system.signing, keys.kept(SIGNING_ZONE)))
+    return _aggregator(system, track, Signer(system.signing, keys.kept(SIGNING_ZONE)))
 
 
 def _learner_gauges(machine: LearnerMachine, now_seconds: float) -> Mapping[str, float]:
@@ -127,7 +137,7 @@ def _shuffler_gauges(machine: ShufflerMachine, now_seconds: float) -> Mapping[st
 LEARNER = answering_role(
     "learner",
     EDGE_ZONE,
-    keyed(LearnerMachine),
+    keyed(_learner),
     inputs=("contexts", "clicks"),
     journal="decisions",
     writes=("reports", "interactions", "lift", "ledger-edge"),
@@ -142,7 +152,7 @@ LEARNER = answering_role(
 SHUFFLER = releasing_role(
     "shuffler",
     SHUFFLER_ZONE,
-    _shuffler,
+    _make_shuffler,
     inputs=("reports",),
     journal="journal-shuffler",
     writes=("crowds", "ledger"),
@@ -155,10 +165,10 @@ SHUFFLER = releasing_role(
 
 AGGREGATOR = publishing_role(
     SERVER_ZONE,
-    AggregatorMachine,
+    _aggregator,
     inputs=("crowds", "interactions"),
     outcomes=OUTCOMES,
-    outlook=aggregator_outlook,
+    outlook=_aggregator_outlook,
 )
 
 LEARNER_OF_ITEMS = replace(LEARNER, broadcasts=("models", "items"))
@@ -223,24 +233,24 @@ def declare(core: P2BSystem) -> System:
         requests=core.requests if hosted else None,
         outside={} if hosted or config.devices else _RELAY,
         devices=_DEVICES if config.devices else {},
-        device_service=(lambda _: VisitDeviceService(core)) if config.devices else None,
+        device_service=(lambda _: _device_service(core)) if config.devices else None,
         models=ModelView(
             ("models", *((MODEL_PARTS.name,) if in_parts else ())),
-            lambda values, version, catalogues: read_model(core, values, version, catalogues.get(EVERYBODY)),
-            change_of,
-            lambda values, version, catalogues: export_model(core, values, version, catalogues.get(EVERYBODY)),
+            lambda values, version, catalogues: _read_model(core, values, version, catalogues.get(EVERYBODY)),
+            _change_of,
+            lambda values, version, catalogues: _export_model(core, values, version, catalogues.get(EVERYBODY)),
             drawn=True,
         ),
         ahead=_ahead(core),
-        holdout=HoldoutView((LIFT.name,), partial(read_lift, system=core)) if config.lift.holdout else None,
-        shadow=HoldoutView((LIFT.name,), partial(read_shadow, system=core)) if config.shadow.epsilon else None,
+        holdout=HoldoutView((LIFT.name,), partial(_read_lift, system=core)) if config.lift.holdout else None,
+        shadow=HoldoutView((LIFT.name,), partial(_read_shadow, system=core)) if config.shadow.epsilon else None,
     )
 
 
 def _ahead(core: P2BSystem) -> PlanView | None:
     if core.config.release.mode != "slot-sums":
         return None
-    return PlanView(("crowds",), partial(released_plan, core))
+    return PlanView(("crowds",), partial(_released_plan, core))
 
 
 def _assemble(config: P2BConfig, artefacts: Artefacts) -> System:
@@ -299,7 +309,7 @@ def _resolved(config: P2BConfig) -> Mapping[str, str | float]:
     return summed_of(config).resolved
 
 
-_FACTS: Mapping[str, Callable[[P2BConfig], Sequence[Fact]]] = {"codes": lambda _: (), "features": facts_of}
+_FACTS: Mapping[str, Callable[[P2BConfig], Sequence[Fact]]] = {"codes": lambda _: (), "features": _feature_facts}
 
 
 _WHATEVER_A_SLOT_HOLDS = (
@@ -314,7 +324,7 @@ def _facts(config: P2BConfig, artefacts: Artefacts) -> Sequence[Fact]:
     return (
         *declared,
         *started_facts(priced(config).promises, start),
-        *device_facts(config, lifetime_slots_of(config)),
+        *_device_facts(config, lifetime_slots_of(config)),
         *_renewal(config),
         *exploration_facts(config.exploration, _WHATEVER_A_SLOT_HOLDS),
     )
@@ -340,7 +350,7 @@ def _renewal(config: P2BConfig) -> Sequence[Fact]:
 
 def _notes(config: P2BConfig) -> Sequence[str]:
     """Warnings: a negative plan, a hold-out in shadow mode, and a counter whose windows time may use up early."""
-    found = plan.warnings(config)
+    found: Sequence[str] = _plan_warnings(config)
     if config.mode == "shadow" and config.lift.holdout:
         found = (
             *found,
@@ -409,7 +419,7 @@ KIND = Kind(
     check=_check,
     facts=_facts,
     notes=_notes,
-    plan=lambda config, artefacts, audience: plan.plan(config, audience),
+    plan=lambda config, artefacts, audience: _plan(config, audience),
     published_keys=keys_published(_period_ms),
     study="hushstream.replay.studies.p2b.study:STUDY",
 )
