@@ -161,7 +161,7 @@ _TAG_SHIFT = 32
 class KeptAnswers:
     """Answers by event id, in the order in which they were first kept; the oldest are dropped first.
 
-    They are packed: 20 bytes each where a user has hundreds, and objects would take 250. A user may have thousands
+    They are packed: 21 bytes each where a user has 1,250, and objects would take 250. A user may have thousands
     of answers within one attribution window, and nearly all of them are only dropped at its end. So answers lie one
     behind the other in blocks of bytes, in the order of their rewards. All blocks between the first and the last are
     compressed: most answers share a version, and their deadlines and ids begin alike. A hash table holds the places of
