@@ -177,6 +177,8 @@ async def test_every_loss_names_the_command_that_mends_it_and_that_command_does(
         found, said = await hushstream(tmp_path, bootstrap, "topics", "repair", "--role", "learner")
         assert (found, said.count("skipped by readers: no record of the journal's chain")) == (0, len(GARBAGE)), said
         assert (await hushstream(tmp_path, bootstrap, "verify", "--role", "learner"))[0] == 1
+        found, said = await hushstream(tmp_path, bootstrap, "budget")
+        assert found == 0, said
         found, said = await hushstream(tmp_path, bootstrap, "topics", "repair", "--role", "learner", "--note")
         written = re.search(r"Written: (\d+) note", said)
         assert written is not None, said
@@ -184,6 +186,8 @@ async def test_every_loss_names_the_command_that_mends_it_and_that_command_does(
         found, said = await hushstream(tmp_path, bootstrap, "verify", "--role", "learner")
         assert found == 0, said
         assert f"{len(GARBAGE) + int(written[1])} noted" in said
+        found, said = await hushstream(tmp_path, bootstrap, "verify", "--role", "learner", "--from", "last-checkpoint")
+        assert found == 0, said
 
         # Marks that are lost.
         await deleted(bootstrap, "marks-edge")

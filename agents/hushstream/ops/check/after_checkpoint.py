@@ -14,11 +14,12 @@ from hushstream.agents.kafka.commits import journal_name
 from hushstream.agents.worker.roles import MachineMaker, role_topics
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.role import Role
-from hushstream.engine.journal.marks import Mark, MarkSeal, MarkUnreadable, ReleaseEvidence
+from hushstream.engine.journal.marks import MarkSeal, ReleaseEvidence
 from hushstream.engine.machine import releasing
 from hushstream.ops.check.checkpoints import Begun
 from hushstream.ops.check.findings import Status
 from hushstream.ops.check.journal import Walk
+from hushstream.ops.copied_marks import copied_marks
 from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.spending.ledger_book import Book, Seen
 from hushstream.privacy.amounts import Cost
@@ -55,15 +56,10 @@ def _by_marks(
         return
     home = begun.machine.journal[1]
     seal = MarkSeal(system.config.deployment, role.name, home, make.mark_keys())
-    marks: list[Mark] = []
-    for record in logs.part((role.marks, home)).records:
-        try:
-            mark = seal.unpack(record.value)
-        except MarkUnreadable as error:
-            yield f"{role.marks}/{home} offset {record.offset}: {error}"
-            continue
-        marks += [] if mark is None else [mark]
-    suspicion = ReleaseEvidence(tuple(marks)).suspicion(journal_name(begun.genesis), found.sequence)
+    read = copied_marks(logs.part((role.marks, home)), seal.unpack, role.name, home)
+    if read.missing:
+        yield f"{role.marks}/{home}: {read.missing}"
+    suspicion = ReleaseEvidence(read.marks).suspicion(journal_name(begun.genesis), found.sequence)
     if suspicion:
         yield f"by the marks on {role.marks}/{home}: {suspicion}"
 

@@ -33,6 +33,7 @@ from hushstream.ops.check.joined import joined
 from hushstream.ops.check.journal import Walk, notes_in, value_digest, walk
 from hushstream.ops.check.matching import Writer, match
 from hushstream.ops.connection import Connection
+from hushstream.ops.copied_marks import mark_topics
 from hushstream.ops.export import open_export
 from hushstream.ops.live import copy
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
@@ -135,7 +136,7 @@ def verify_live(
         HushstreamError: the topics cannot be read (`hushstream.ops.live.open_logs`), or a key cannot be used.
     """
     topics = verified_topics(system, roles, start)
-    logs = copy(connection, system.partitions, topics, progress)
+    logs = copy(connection, system.partitions, topics, progress, mark_topics(system))
     return verify(logs, system, keys, roles, start, progress)
 
 
