@@ -95,6 +95,7 @@ class ChainWalk:
     Attributes:
         sequence: the highest number of an authentic record; -1 before the first.
         genesis: the genesis record; None if it was deleted, or was not reached yet.
+        newest: the last authentic record beside the genesis; None before the first.
     """
 
     def __init__(self, schemas: Collection[str], digesters: Sequence[Digester], begins: bool) -> None:
@@ -104,6 +105,7 @@ class ChainWalk:
         self._heads: dict[int, set[bytes]] = {-1: {BEGINNING}} if begins else {}
         self.sequence = -1
         self.genesis: bytes | None = None
+        self.newest: InputRecord | None = None
 
     def judge(self, record: InputRecord) -> str:
         """Why a record does not belong to the chain; empty if it does."""
@@ -118,6 +120,8 @@ class ChainWalk:
             return _NOT_OURS
         self._heads.setdefault(sequence, set()).add(value[-CHAIN_BYTES:])
         self._heads.pop(sequence - _KEPT, None)
+        if sequence > max(0, self.sequence):
+            self.newest = record
         self.sequence = max(self.sequence, sequence)
         if sequence == 0 and self.genesis is None:
             self.genesis = value
