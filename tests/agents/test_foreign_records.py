@@ -198,7 +198,13 @@ async def test_every_loss_names_the_command_that_mends_it_and_that_command_does(
         await asks("second")
         await learner.end()
 
-        # What is foreign is listed; verify minds it until a note names it.
+        # The worker names the command; what is foreign is listed, and verify minds it until a note names it.
+        assert "`hushstream topics repair --role learner --deployment " in learner.said()
+        found, said = await hushstream(tmp_path, bootstrap, "topics", "repair", "--role", "shuffler")
+        assert found == 0, said
+        assert "Read journal-shuffler, marks-shuffler, state-shuffler: nothing foreign is there." in said
+        assert "Not read: crowds, ledger" in said
+        assert "0 records" not in said
         found, said = await hushstream(tmp_path, bootstrap, "topics", "repair", "--role", "learner")
         assert (found, said.count("skipped by readers: no record of the journal's chain")) == (0, len(GARBAGE)), said
         assert (await hushstream(tmp_path, bootstrap, "verify", "--role", "learner"))[0] == 1

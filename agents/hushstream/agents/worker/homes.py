@@ -77,7 +77,8 @@ class Homes:
         self._metrics = metrics
         self._fatal = fatal
         self._snapshots = SnapshotStore(settings, make_machine)
-        self._foreign = ForeignRecords(metrics.foreign, self._is_note, settings.command("topics repair"))
+        remedy = settings.command(f"topics repair --role {settings.role}")
+        self._foreign = ForeignRecords(metrics.foreign, self._is_note, remedy)
         self._marks = _marks(settings, make_machine, topics, stream, self._foreign)
         self._states = _states(settings, make_machine, topics, stream, self._snapshots, self._foreign)
         self.broadcast = BroadcastReader(settings)
