@@ -19,8 +19,8 @@ from hushstream.engine.machine import releasing
 from hushstream.ops.check.checkpoints import Begun
 from hushstream.ops.check.findings import Status
 from hushstream.ops.check.journal import Walk
-from hushstream.ops.copied_marks import copied_marks
 from hushstream.ops.log_copy import LogCopy
+from hushstream.ops.spending.copied_marks import copied_marks
 from hushstream.ops.spending.ledger_book import Book, Seen
 from hushstream.privacy.amounts import Cost
 

@@ -33,11 +33,11 @@ from hushstream.ops.check.joined import joined
 from hushstream.ops.check.journal import Walk, notes_in, value_digest, walk
 from hushstream.ops.check.matching import Writer, match
 from hushstream.ops.connection import Connection
-from hushstream.ops.copied_marks import mark_topics
 from hushstream.ops.export import open_export
 from hushstream.ops.live import copy
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.ops.progress import Progress, Steps, unreported
+from hushstream.ops.spending.copied_marks import mark_topics
 from hushstream.privacy.amounts import count_text
 from hushstream.privacy.errors import KeyFileError, RetiredKey
 from hushstream.privacy.keys import key_path

@@ -17,9 +17,9 @@ from hushstream.agents.worker.roles import role_topics
 from hushstream.engine.declare.declaration import System, topic_of
 from hushstream.engine.journal.marks import Mark, read_public
 from hushstream.engine.noise.budget import BudgetFacts
-from hushstream.ops.copied_marks import copied_marks, mark_topics
 from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.spending.accounts import Account, amounts, grouped, table
+from hushstream.ops.spending.copied_marks import copied_marks, mark_topics
 from hushstream.ops.spending.ledger_book import Book, Seen
 from hushstream.privacy.amounts import Cost, count_text
 from hushstream.privacy.promises.promise import Guarantee, Promises

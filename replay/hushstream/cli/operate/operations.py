@@ -231,9 +231,9 @@ def budget(
     more was spent than the ledger holds, so no figures are given; 3 a budget is exhausted: it pays for no further
     release, and the roles go on without releases.
     """
-    from hushstream.ops.copied_marks import mark_topics
     from hushstream.ops.live import copy
     from hushstream.ops.spending.budget import budget_topics, read
+    from hushstream.ops.spending.copied_marks import mark_topics
 
     _, system, connection = place
     with working("reading the ledger", json):
