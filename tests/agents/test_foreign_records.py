@@ -237,7 +237,11 @@ async def test_every_loss_names_the_command_that_mends_it_and_that_command_does(
         await learner.start(says="--accept-loss 0:contexts/0:")
         await learner.end()
         word = learner.said().split("with --accept-loss ")[1].split(":")[0:3]
-        await learner.start("--accept-loss", ":".join(word))
+        assert "the log begins at 4; 1 record was deleted before it was folded" in learner.said()
+        assert "give the words of all partitions in one start" in learner.said()
+        await learner.start("--accept-loss", ":".join(word), "--accept-loss", "0:contexts/0:90-91")
+        needless = [line for line in learner.said().splitlines() if "nothing was refused that --accept-loss" in line]
+        assert [line.split("--accept-loss ")[1].split(" ")[0] for line in needless] == ["0:contexts/0:90-91"]
         await asks("fourth")
         await learner.end()
         await learner.start()  # and without the word

@@ -24,6 +24,7 @@ from hushstream.agents.errors import Command, InputsDeleted, begun_later, other_
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.recovery.journal import Sender
 from hushstream.agents.recovery.journal_forks import last_record, sequence_of
+from hushstream.agents.recovery.loss_words import ALL_AT_ONCE, NeededWords, input_word
 from hushstream.agents.recovery.recovered_machine import HoldsStateKeys, RecoveredMachine
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.notes import LOST, Note, NoteSeal
@@ -47,12 +48,14 @@ class Losses:
         keys: give the zone's keys.
         sender: sends the notes.
         publish: publishes the state of a machine, so that other workers can go on from it.
+        words: notes which of the operator's words were needed.
     """
 
     settings: WorkerSettings
     keys: HoldsStateKeys
     sender: Sender
     publish: Callable[[RecoveredMachine], Awaitable[None]]
+    words: NeededWords
     _seals: dict[int, NoteSeal] = field(default_factory=dict)
 
     async def accepted(
@@ -78,15 +81,16 @@ class Losses:
             return False
         after_ms, before_ms = await _times(recovered.machine, recovered.journal_offset, reader, source, first)
         partition = recovered.machine.journal[1]
-        word = f"{partition}:{source[0]}/{source[1]}:{low}-{first}"
-        if word not in self.settings.accept_loss:
+        word = input_word(partition, source, low, first)
+        if not self.words.accepts(word, self.settings.accept_loss):
             kept = f"the first that is kept is of {_moment(before_ms)}" if before_ms else "none is kept"
+            lost, them = _deleted(first - low)
             raise InputsDeleted(
-                f"{source[0]}/{source[1]}: must be read from offset {low}, but the log begins at {first}; those "
-                f"{first - low} records were deleted before they were folded (the last journal record is of "
-                f"{_moment(after_ms)}, {kept}). Bring the topic back; or, to go on without them, start this worker "
-                f"with --accept-loss {word}: nothing will follow from them, and `verify` will report the loss; if "
-                f"tombstones of users are among them, send these again (`hushstream forget`)"
+                f"{source[0]}/{source[1]}: must be read from offset {low}, but the log begins at {first}; {lost} "
+                f"folded (the last journal record is of {_moment(after_ms)}, {kept}). Bring the topic back; or, to go "
+                f"on without {them}, start this worker with --accept-loss {word}: nothing will follow from {them}, "
+                "and `verify` will report the loss; if tombstones of users are lost too, send these again (`hushstream "
+                f"forget`). If other partitions are refused too, {ALL_AT_ONCE}"
             )
         await self.publish(recovered)
         note = Note(LOST, source, low, first, after_ms, before_ms)
@@ -221,6 +225,13 @@ async def _last_inputs(machine: Machine, value: bytes, reader: LogReader) -> _La
     taken_out = entry.key_rotated or not all(record.value for part in slices for record in part.records)
     newest_ms = {(part.topic, part.partition): part.records[-1].timestamp_ms for part in slices if part.records}
     return _LastInputs(entry.input_digest == machine.input_digest(slices), taken_out, newest_ms)
+
+
+def _deleted(count: int) -> tuple[str, str]:
+    """Say that records were deleted too early; returns the words, and the pronoun for them."""
+    if count == 1:
+        return "1 record was deleted before it was", "it"
+    return f"{count} records were deleted before they were", "them"
 
 
 async def _times(

@@ -43,6 +43,7 @@ from hushstream.agents.kafka.logs import LogReader, partition_counts
 from hushstream.agents.recovery.foreign import ForeignRecords
 from hushstream.agents.recovery.high_water import HighWater, OlderThanPaid
 from hushstream.agents.recovery.journal import Sender
+from hushstream.agents.recovery.loss_words import ALL_AT_ONCE, NeededWords, journal_word
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.marks import NEW, Mark, MarkSeal, MarkUnreadable, ReleaseEvidence
 from hushstream.engine.records import Output, TopicPartition
@@ -91,6 +92,7 @@ class ReleaseMarks:
         sender: sends the marks.
         files: the marks on this worker's disk.
         foreign: counts records that are no marks of their partition.
+        words: notes which of the operator's words were needed.
     """
 
     settings: WorkerSettings
@@ -101,6 +103,7 @@ class ReleaseMarks:
     sender: Sender
     files: HighWater
     foreign: ForeignRecords = field(default_factory=ForeignRecords)
+    words: NeededWords = field(default_factory=NeededWords)
     _writer: str = field(default_factory=lambda: os.urandom(_WRITER_BYTES).hex())
     _written: dict[tuple[int, str, int], _Written] = field(default_factory=dict)
     _seals: dict[int, MarkSeal] = field(default_factory=dict)
@@ -139,14 +142,16 @@ class ReleaseMarks:
         suspicion = evidence.suspicion(journal, sequence)
         if not suspicion:
             return False
-        word = f"{partition}:{journal if journal is not None and sequence else NEW}:{evidence.next_generation}"
-        if word in self.settings.accept_loss:
+        name = journal if journal is not None and sequence else NEW
+        word = journal_word(partition, name, evidence.next_generation)
+        if self.words.accepts(word, self.settings.accept_loss):
             return True
         where = f"topic {self.settings.physical(self.topic)}, folder {self.files.folder}"
         raise OlderThanPaid(
             f"partition {partition}: the journal is refused: {suspicion} (marks: {where}). Bring the newer topics "
             f"back, all of one moment; or begin a deployment under another name, and add up the costs of both. "
-            f"To go on with what is here, start this worker with --accept-loss {word}: {_PRICE}"
+            f"To go on with what is here, start this worker with --accept-loss {word}: {_PRICE}. If other partitions "
+            f"are refused too, {ALL_AT_ONCE}"
         )
 
     async def begin(
