@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import pytest_asyncio
-from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from hushstream.broker import EmbeddedBroker
@@ -155,6 +155,31 @@ async def deleted(bootstrap: str, topic: str) -> None:
         await admin.close()
 
 
+async def made_again(folder: Path, bootstrap: str, topic: str, records: int) -> None:
+    """Delete a topic, let the deployment make it again, and write records that nobody can read."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        await admin.delete_topics([f"{NAME}.{topic}"])
+    finally:
+        await admin.close()
+    found, said = await hushstream(folder, bootstrap, "topics", "apply", "--no-acls")
+    assert found == 0, said
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+        for _ in range(records):
+            await producer.send_and_wait(f"{NAME}.{topic}", b"later", partition=0)
+
+
+async def end_of(bootstrap: str, topic: str) -> int:
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap)
+    await consumer.start()
+    try:
+        at = TopicPartition(f"{NAME}.{topic}", 0)
+        return int((await consumer.end_offsets([at]))[at])
+    finally:
+        await consumer.stop()
+
+
 @pytest.mark.process
 async def test_every_loss_names_the_command_that_mends_it_and_that_command_does(
     deployed: tuple[str, Worker, Worker], tmp_path: Path
@@ -173,10 +198,18 @@ async def test_every_loss_names_the_command_that_mends_it_and_that_command_does(
         await asks("second")
         await learner.end()
 
-        # What is foreign is listed; verify minds it until a note names it.
+        # The worker names the command; what is foreign is listed, and verify minds it until a note names it.
+        assert "`hushstream topics repair --role learner --deployment " in learner.said()
+        found, said = await hushstream(tmp_path, bootstrap, "topics", "repair", "--role", "shuffler")
+        assert found == 0, said
+        assert "Read journal-shuffler, marks-shuffler, state-shuffler: nothing foreign is there." in said
+        assert "Not read: crowds, ledger" in said
+        assert "0 records" not in said
         found, said = await hushstream(tmp_path, bootstrap, "topics", "repair", "--role", "learner")
         assert (found, said.count("skipped by readers: no record of the journal's chain")) == (0, len(GARBAGE)), said
         assert (await hushstream(tmp_path, bootstrap, "verify", "--role", "learner"))[0] == 1
+        found, said = await hushstream(tmp_path, bootstrap, "budget")
+        assert found == 0, said
         found, said = await hushstream(tmp_path, bootstrap, "topics", "repair", "--role", "learner", "--note")
         written = re.search(r"Written: (\d+) note", said)
         assert written is not None, said
@@ -206,7 +239,11 @@ async def test_every_loss_names_the_command_that_mends_it_and_that_command_does(
         await learner.start(says="--accept-loss 0:contexts/0:")
         await learner.end()
         word = learner.said().split("with --accept-loss ")[1].split(":")[0:3]
-        await learner.start("--accept-loss", ":".join(word))
+        assert "the log begins at 4; 1 record was deleted before it was folded" in learner.said()
+        assert "give the words of all partitions in one start" in learner.said()
+        await learner.start("--accept-loss", ":".join(word), "--accept-loss", "0:contexts/0:90-91")
+        needless = [line for line in learner.said().splitlines() if "nothing was refused that --accept-loss" in line]
+        assert [line.split("--accept-loss ")[1].split(" ")[0] for line in needless] == ["0:contexts/0:90-91"]
         await asks("fourth")
         await learner.end()
         await learner.start()  # and without the word
@@ -232,3 +269,38 @@ async def test_every_loss_names_the_command_that_mends_it_and_that_command_does(
     assert "learner 0 went on without contexts/0 offsets 3 to 3 (1 record" in said
     assert "The privacy guarantee is unchanged: nothing was released from them" in said
     assert said.count("not checked: the key of its zone was not given") == 2
+
+
+@pytest.mark.process
+async def test_an_input_is_resumed_only_if_it_was_made_again_and_only_where_it_was_folded(
+    deployed: tuple[str, Worker, Worker], tmp_path: Path
+) -> None:
+    """One mistyped offset wrote a thousand empty records into a whole topic, and its learner stopped for good."""
+    bootstrap, learner, _ = deployed
+    await learner.start()
+    async with connect(bootstrap, NAME) as client:
+
+        async def asks(name: str) -> None:
+            seconds = patience(PATIENCE_SECONDS)
+            decision = await client.decide(name, "user", np.full(4, 0.25), timeout=seconds)
+            assert decision.policy in ("model", "baseline"), learner.said()
+
+        await asks("first")
+        await asks("second")
+        resume = ("topics", "resume", "contexts", "--partition", "0", "--write", "--at")
+        for at in ("1200", "1"):
+            found, said = await hushstream(tmp_path, bootstrap, *resume, at)
+            assert found == 1, said
+            assert "expected contexts/0 to be deleted and created again, got the log that was folded" in said
+        assert await end_of(bootstrap, "contexts") == 2
+        await learner.end()
+        await made_again(tmp_path, bootstrap, "contexts", records=8)  # it is longer now than what was folded
+        await learner.start(says="topics_replaced")
+        await learner.end()
+        found, said = await hushstream(tmp_path, bootstrap, *resume, "1200")
+        assert (found, "was folded (2 by decisions/0), got 1200" in said) == (1, True), said
+        assert await end_of(bootstrap, "contexts") == 8
+        found, said = await hushstream(tmp_path, bootstrap, *resume, "2")
+        assert found == 0, said
+        await learner.start("--accept-loss", "0:contexts/0:2-3")
+        await asks("third")

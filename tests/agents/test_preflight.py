@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import struct
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from full_disk import no_room
 
 from hushstream.agents.datadir import DatadirUnusable, check_datadir
 from hushstream.agents.errors import BrokerVersionWrong, TopicSettingsWrong
@@ -176,17 +175,6 @@ async def test_a_broker_of_another_version_is_named_with_what_to_run(versions: A
         with pytest.raises(BrokerVersionWrong, match=says):
             await describe_async(Connection(other.bootstrap, "", timeout_seconds=2), declare(rigs.make_system()))
         assert not {0, 22} & set(other.asked)
-
-
-@contextmanager
-def no_room() -> Iterator[None]:
-    """No file may grow: what a full disk is to a program, without one."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 async def test_a_full_disk_is_told_before_the_worker_asks_the_broker_anything(tmp_path: Path, machines: Any) -> None:

@@ -313,9 +313,7 @@ async def test_what_was_never_folded_and_what_was_are_told_apart(partition: Part
     for _ in range(3):
         await partition.broker.send_and_wait(partition.prefix + "events", b"k1", partition=0)
     await partition.delete("events")
-    never = (
-        r"must be read from offset 12, but the log begins at 15; those 3 records were deleted before they were folded"
-    )
+    never = r"must be read from offset 12, but the log begins at 15; 3 records were deleted before they were folded"
     with pytest.raises(InputsDeleted, match=never):
         await partition.worker("a").take_up()
 

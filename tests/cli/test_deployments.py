@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
+from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
+from full_disk import no_room
 
 from hushstream.agents.worker.deployment import load, prepare, read_config
+from hushstream.cli.main import main
 from hushstream.engine.declare.artefacts import PUBLIC_DATASET
 from hushstream.privacy.keys import generate_keys
 from hushstream.privacy.promises.promise import NOT_PRIVATE
@@ -608,6 +612,30 @@ def test_a_number_that_nobody_counts_is_called_a_supposition(cli, tmp_path):
         "nobody counts"
     )
     assert "9 rewards of one user, by assumption: nobody counts them" in cli("guarantee", path).out
+
+
+def _without_room(*arguments):
+    """What a command says that is refused because the disk is full; pytest could not note it in a file, either."""
+    said = io.StringIO()
+    with no_room(), redirect_stdout(io.StringIO()), redirect_stderr(said), pytest.raises(SystemExit, match="1"):
+        main([str(argument) for argument in arguments])
+    return said.getvalue()
+
+
+def test_a_full_disk_leaves_no_part_of_a_deployment_or_statement(config, cli, tmp_path):
+    folder, page = tmp_path / "shop", tmp_path / "page.html"
+    line = _without_room("prepare", config(), folder)
+    assert f"{folder}/" in line
+    assert "expected a file to write to, got: File too large" in line
+    assert list(folder.iterdir()) == []
+    assert cli("prepare", config(), folder).code == 0
+    assert cli("statement", "--deployment", folder, "--out", page).code == 0
+    before = page.read_bytes()
+    for path in (page, tmp_path / "new.html"):
+        line = _without_room("statement", "--deployment", folder, "--out", path)
+        assert f"{path}: expected a file to write to, got: File too large" in line
+    assert page.read_bytes() == before
+    assert {one.name for one in tmp_path.iterdir()} == {"shop", "shop.yaml", "page.html"}
 
 
 def test_the_statement_of_another_deployment_is_never_written_over(cli, refused, config, tmp_path, monkeypatch):

@@ -76,6 +76,13 @@ def test_a_supervisor_says_the_words_of_a_refusal_by_the_environment(cli, told, 
     assert [one.accept_loss for one in told] == [("0:contexts/0:1200-1340", "1:contexts/1:1180-1322"), ()]
 
 
+@pytest.mark.parametrize("word", ["foo", "0", "0:contexts/0:12", "contexts/0:1-2", "0:0a1b", "0:0a1b:1:", "x:new:1"])
+def test_a_word_of_no_refusal_is_refused_at_once(cli, told, prepared, word):
+    found = cli("worker", "learner", "-d", prepared, "--accept-loss", "1:new:2", "--accept-loss", word)
+    assert (found.code, told) == (2, [])
+    assert "Invalid value for '--accept-loss': expected PARTITION:JOURNAL:GENERATION" in found.err
+
+
 def test_a_command_has_the_defaults_of_its_settings(monkeypatch):
     def shown():
         return {option: parameter.default for option, parameter in inspect.signature(workers.worker).parameters.items()}

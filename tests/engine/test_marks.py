@@ -23,7 +23,9 @@ def seal(deployment: str = "dep", role: str = "shuffler", partition: int = 3, ri
 def test_a_mark_is_read_as_it_was_written_and_only_the_zone_learns_its_number() -> None:
     value = seal().pack(MARK)
     assert seal().unpack(value) == MARK
-    assert read_public(value) == replace(MARK, sequence=0)
+    assert read_public(value, "dep", "shuffler", 3) == replace(MARK, sequence=0)
+    with pytest.raises(MarkUnreadable, match="expected a mark of deployment 'other'"):
+        read_public(value, "other", "shuffler", 3)
     assert (77).to_bytes(8, "little") not in value
     assert len(value) == len(seal().pack(replace(MARK, sequence=1 << 62))), "its size tells nothing of the number"
 

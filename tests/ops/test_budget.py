@@ -12,7 +12,7 @@ from hushstream.engine.declare.artefacts import Artefacts
 from hushstream.engine.journal.marks import Mark, MarkSeal
 from hushstream.engine.noise.budget import BudgetConfig
 from hushstream.engine.records import InputRecord
-from hushstream.ops.log_copy import LogCopy, whole
+from hushstream.ops.log_copy import LogCopy, PartitionCopy, whole
 from hushstream.ops.spending import budget
 from hushstream.ops.spending.budget import EXHAUSTED, INCOMPLETE
 from hushstream.privacy.amounts import Cost
@@ -178,11 +178,39 @@ def test_the_price_of_a_fork_says_how_many_incarnations_were_paid_though_their_e
     assert found.spent.epsilon_micro == 3 * life.epsilon_micro
 
 
-def test_a_mark_that_is_none_is_named(deployment: Any) -> None:
+OURS = b"shuffler/1/a/0/00"
+"""The record key of a mark of shuffler 1."""
+
+
+@pytest.mark.parametrize(
+    ("key", "mended", "complete"),
+    [(b"x", False, True), (None, False, True), (b"shuffler/0/a/0/00", False, True), (OURS, False, False),
+     (OURS, True, True)],
+)  # fmt: skip
+@pytest.mark.parametrize("foreign", ["garbage", "a mark of another partition"])
+def test_a_foreign_record_among_marks_counts_only_where_it_may_have_replaced_a_mark(
+    deployment: Any, key: bytes | None, mended: bool, complete: bool, foreign: str
+) -> None:
+    part = with_marks(deployment.copy, Mark("a", 0), partition=1).part(("marks-shuffler", 1))
+    other = with_marks(deployment.copy, Mark("b", 0), partition=0).part(("marks-shuffler", 0))
+    value = b"garbage" if foreign == "garbage" else other.records[0].value
+    records, keys = [*part.records, InputRecord(1, 1, value)], [OURS, key]
+    if mended:
+        records, keys = [*records, InputRecord(2, 1, part.records[0].value)], [*keys, OURS]
+    copied = {("marks-shuffler", 1): PartitionCopy(0, len(records), records, keys)}
+    found = budget.read(LogCopy({**deployment.copy.parts, **copied}), deployment.system)
+    assert (found.exit_code != INCOMPLETE) == complete, found.as_text()
+    if not complete:
+        assert "under the key of a mark" in found.lost[0].reason
+        assert str(found.lost[0]).startswith("marks-shuffler/1 offset 1: expected a")
+
+
+def test_a_mark_that_is_none_is_named_where_a_copy_has_no_keys(deployment: Any) -> None:
     noise = {("marks-shuffler", 1): whole([InputRecord(0, 1, b"noise")])}
     found = budget.read(LogCopy({**deployment.copy.parts, **noise}), deployment.system)
     assert found.exit_code == INCOMPLETE
     assert str(found.lost[0]).startswith("marks-shuffler/1 offset 0: expected a release mark")
+    assert "this copy of the log has no record keys" in found.lost[0].reason
 
 
 def test_an_empty_ledger_has_spent_nothing(deployment: Any) -> None:

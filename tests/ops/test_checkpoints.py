@@ -172,6 +172,22 @@ def with_record(logs: LogCopy, source: TopicPartition, value: bytes) -> LogCopy:
     return LogCopy({**logs.parts, source: PartitionCopy(part.low, part.high + 1, records)})
 
 
+@pytest.mark.parametrize("key", [b"x", None, b"shuffler/0/a/0/00"])
+def test_a_foreign_record_among_marks_is_found_only_where_it_may_have_replaced_a_mark(
+    p2b: Any, key: bytes | None
+) -> None:
+    logs = p2b.trimmed()
+    source = ("marks-shuffler", 0)
+    part = logs.part(source)
+    records = [*part.records, InputRecord(part.high, 1, b"garbage")]
+    keys = [*[b"shuffler/0/b/0/00"] * len(part.records), key]
+    copied = PartitionCopy(part.low, part.high + 1, records, keys)
+    found = p2b.verify(LogCopy({**logs.parts, source: copied}), roles=("shuffler",))
+    replaced = key is not None and key.startswith(b"shuffler/0/")
+    assert found.exit_code == int(replaced), found.as_text()
+    assert replaced == any("under the key of a mark" in finding.reason for finding in found.findings)
+
+
 def test_archives_and_what_is_left_are_one_log_again(p2b: Any) -> None:
     whole_log, left = p2b.logs, p2b.trimmed()
     cut = {s: PartitionCopy(0, left.part(s).low, whole_log.part(s).read(0, left.part(s).low)) for s in p2b.stood}

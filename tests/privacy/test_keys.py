@@ -8,6 +8,7 @@ import stat
 import struct
 
 import pytest
+from full_disk import no_room
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -115,6 +116,27 @@ def test_a_written_key_is_its_owners_alone_and_reads_back(tmp_path):
     assert load_key(path) == key
     assert not key.reproducible
     assert write_key(tmp_path / "other.key") != key
+
+
+def test_a_full_disk_leaves_no_part_of_a_key_and_the_next_attempt_succeeds(tmp_path):
+    path = tmp_path / "edge.key"
+    with no_room(16), pytest.raises(KeyFileError, match=r"key file .*edge\.key: expected to write it, got: File too"):
+        write_key(path)
+    assert not path.exists()
+    real, written = os.fsync, []
+
+    def full(descriptor):
+        if written:
+            raise OSError(28, "No space left on device")
+        written.append(descriptor)
+        real(descriptor)
+
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(os, "fsync", full)
+        with pytest.raises(KeyFileError, match=r"shuffler\.key: expected to write it, got: No space left"):
+            generate_keys(tmp_path, ZONES)
+    assert list(tmp_path.iterdir()) == [], "the key that was whole would stop the next attempt, too"
+    assert set(generate_keys(tmp_path, ZONES)) == set(ZONES)
 
 
 def test_a_key_file_is_never_overwritten(tmp_path):

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from hushstream.agents.errors import PartitionCountWrong, TopicMissing
-from hushstream.agents.kafka.logs import LogReader
+from hushstream.agents.kafka.logs import LogReader, as_records
 from hushstream.agents.kafka.logs import partition_counts as counts_on_broker
 from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.ops.connection import Connection, client_errors
@@ -52,21 +53,30 @@ class LiveLogs:
     async def records(self, source: TopicPartition, before: int | None = None) -> AsyncIterator[list[InputRecord]]:
         """Yield the records of one partition in portions; if an offset is given, only those below it."""
         low, high = self.cut.bounds[source]
-        high = high if before is None else before
+        async for portion in self._fetched(source, low, high if before is None else before):
+            yield as_records(portion)
+
+    async def _fetched(self, source: TopicPartition, low: int, high: int) -> AsyncIterator[list[Any]]:
         self._reader.open({source: low})
         for start in range(low, high, _OFFSETS_AT_ONCE):
-            yield await self._reader.read(source, start, min(high, start + _OFFSETS_AT_ONCE))
+            yield await self._reader.fetched(source, start, min(high, start + _OFFSETS_AT_ONCE))
 
-    async def copy(self, progress: Progress = unreported) -> LogCopy:
-        """Read everything into memory; ``progress`` gets the number of offsets that were read."""
+    async def copy(self, progress: Progress = unreported, keyed: Collection[str] = ()) -> LogCopy:
+        """Read everything into memory.
+
+        Args:
+            progress: gets the number of offsets that were read.
+            keyed: the topics of which the record keys are kept too.
+        """
         steps = Steps(progress, sum(high - low for low, high in self.cut.bounds.values()), "reading the logs")
         parts = {}
         for source, (low, high) in self.cut.bounds.items():
-            before, records = steps.done, list[InputRecord]()
-            async for portion in self.records(source):
-                records += portion
+            before, records, keys = steps.done, list[InputRecord](), list[bytes | None]()
+            async for portion in self._fetched(source, low, high):
+                records += as_records(portion)
+                keys += [record.key for record in portion] if source[0] in keyed else []
                 steps.step(min(_OFFSETS_AT_ONCE, before + high - low - steps.done))
-            parts[source] = PartitionCopy(low, high, records)
+            parts[source] = PartitionCopy(low, high, records, keys if source[0] in keyed else None)
         return LogCopy(parts, self.cut.consistent)
 
 
@@ -101,13 +111,14 @@ async def copy_async(
     topics: Collection[str] | None = None,
     pause: Pause | None = None,
     progress: Progress = unreported,
+    keyed: Collection[str] = (),
 ) -> LogCopy:
     """Copy topics into memory; if the logs do not fit, export them and open the export.
 
-    Arguments and errors are those of `open_logs`; ``progress`` gets the number of offsets that were read.
+    Arguments and errors are those of `open_logs` and `LiveLogs.copy`.
     """
     async with open_logs(connection, counts, topics, pause) as logs:
-        return await logs.copy(progress)
+        return await logs.copy(progress, keyed)
 
 
 def copy(
@@ -115,9 +126,10 @@ def copy(
     counts: Mapping[str, int],
     topics: Collection[str] | None = None,
     progress: Progress = unreported,
+    keyed: Collection[str] = (),
 ) -> LogCopy:
     """`copy_async`, for code without an event loop."""
-    return asyncio.run(copy_async(connection, counts, topics, progress=progress))
+    return asyncio.run(copy_async(connection, counts, topics, progress=progress, keyed=keyed))
 
 
 async def _require(connection: Connection, counts: Mapping[str, int]) -> None:

@@ -28,11 +28,13 @@ class PartitionCopy:
         low: the first offset of the log (above 0 if retention has deleted earlier records).
         high: the offset that the next record would have got.
         records: the records in offset order; offsets may have gaps.
+        keys: the record key of each; None if keys were not kept.
     """
 
     low: int
     high: int
     records: Sequence[InputRecord]
+    keys: Sequence[bytes | None] | None = None
 
     def read(self, low: int, high: int) -> Sequence[InputRecord]:
         """The records with ``low <= offset < high``."""

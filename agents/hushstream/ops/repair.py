@@ -18,7 +18,7 @@ from aiokafka import AIOKafkaProducer
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.recovery.marks import read_marks
 from hushstream.agents.worker.deployment import KeySource
-from hushstream.agents.worker.roles import MachineMaker, role_work
+from hushstream.agents.worker.roles import MachineMaker, role_topics, role_work
 from hushstream.engine.declare.declaration import System, role_of, topic_of
 from hushstream.engine.declare.role import Role
 from hushstream.engine.journal.chain import BEGINNING, CHAIN_BYTES, Digester, PublicDigester
@@ -65,9 +65,18 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """All records that were found."""
+    """All records that were found.
+
+    Attributes:
+        records: the records.
+        read: the topics that were read.
+        outputs: the topics that the same roles write for others. Their records are in no chain, and no note covers
+            them: `verify` compares them with what the journals say.
+    """
 
     records: tuple[Found, ...]
+    read: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
 
     @property
     def to_note(self) -> tuple[Found, ...]:
@@ -76,11 +85,18 @@ class Repair:
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys."""
-        return {"records": [asdict(one) for one in self.records]}
+        return {"records": [asdict(one) for one in self.records], "read": self.read, "outputs": self.outputs}
 
     def as_text(self) -> str:
-        """One line for each record."""
-        return "\n".join([*map(str, self.records), count_text(len(self.records), "record")]) + "\n"
+        """One line for each record, and what was read."""
+        found = count_text(len(self.records), "record") if self.records else "nothing foreign is there"
+        lines = [*map(str, self.records), f"Read {', '.join(self.read)}: {found}."]
+        if self.outputs:
+            lines.append(
+                f"Not read: {', '.join(self.outputs)}. `hushstream verify` finds foreign records there, and no note "
+                f"covers them: find out who may write there (`hushstream topics check`)."
+            )
+        return "\n".join(lines) + "\n"
 
 
 _NOT_OURS = "no record of the journal's chain"
@@ -95,6 +111,7 @@ class ChainWalk:
     Attributes:
         sequence: the highest number of an authentic record; -1 before the first.
         genesis: the genesis record; None if it was deleted, or was not reached yet.
+        newest: the last authentic record beside the genesis; None before the first.
     """
 
     def __init__(self, schemas: Collection[str], digesters: Sequence[Digester], begins: bool) -> None:
@@ -104,6 +121,7 @@ class ChainWalk:
         self._heads: dict[int, set[bytes]] = {-1: {BEGINNING}} if begins else {}
         self.sequence = -1
         self.genesis: bytes | None = None
+        self.newest: InputRecord | None = None
 
     def judge(self, record: InputRecord) -> str:
         """Why a record does not belong to the chain; empty if it does."""
@@ -118,6 +136,8 @@ class ChainWalk:
             return _NOT_OURS
         self._heads.setdefault(sequence, set()).add(value[-CHAIN_BYTES:])
         self._heads.pop(sequence - _KEPT, None)
+        if sequence > max(0, self.sequence):
+            self.newest = record
         self.sequence = max(self.sequence, sequence)
         if sequence == 0 and self.genesis is None:
             self.genesis = value
@@ -163,7 +183,10 @@ async def _find(connection: Connection, system: System, keys: KeySource, roles: 
                 found += _of_journal(role, home, others, notes)
                 found += await _of_marks(reader, role, home, system, make, notes.values())
                 found += await _of_states(reader, role, home, system, make)
-    return Repair(tuple(found))
+    own = [topic for role in wanted for topic in role_topics(role, system).own]
+    written = [topic for role in wanted for topic in role_topics(role, system).writes]
+    outputs = [topic for topic in dict.fromkeys(written) if topic not in own]
+    return Repair(tuple(found), tuple(dict.fromkeys(own)), tuple(outputs))
 
 
 async def journal_walk(

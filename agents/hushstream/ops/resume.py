@@ -8,6 +8,10 @@ finds that input was deleted before it was folded, and an operator accepts this 
 (`hushstream.agents.recovery.losses`).
 
 After an interruption it may be run again: a record that is written twice counts once, by its event id.
+
+In a topic that was not made again all this would be damage: what lies between its end and a mistyped offset is lost. So
+the workers' own check of replaced topics comes first, for each role that reads the partition. It needs the keys of
+their zones.
 """
 
 from __future__ import annotations
@@ -20,9 +24,18 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import RecordsToDelete
 from aiokafka.structs import TopicPartition as BrokerPartition
 
+from hushstream.agents.errors import TopicsReplaced
 from hushstream.agents.kafka.logs import LogReader
-from hushstream.engine.records import TopicPartition
+from hushstream.agents.recovery.losses import require_same_logs
+from hushstream.agents.worker.deployment import KeySource
+from hushstream.agents.worker.roles import role_work
+from hushstream.engine.declare.declaration import System
+from hushstream.engine.declare.role import Role
+from hushstream.engine.machine import Machine
+from hushstream.engine.one_input import OneInput
+from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.ops.connection import Connection, client_errors
+from hushstream.ops.repair import journal_walk
 from hushstream.privacy.amounts import count_text
 from hushstream.schemas import codec
 from hushstream.schemas.errors import HushstreamError
@@ -66,17 +79,104 @@ class Resume:
         )
 
 
-def plan(connection: Connection, source: TopicPartition, folded: int) -> Resume:
+@dataclass(frozen=True, slots=True)
+class _Folded:
+    """How far the journal of a role says that an input was folded.
+
+    Attributes:
+        journal: the journal's partition, in words.
+        upto: the offset up to which its records name the input.
+        open_window: whether the role folds records that no journal record names yet, so that it may be ahead.
+        replaced: whether the worker's check says that the input is another log now.
+    """
+
+    journal: str
+    upto: int
+    open_window: bool
+    replaced: bool
+
+    def fits(self, folded: int) -> bool:
+        """Whether a worker of the role may name this offset in its refusal."""
+        return folded >= self.upto if self.open_window else folded == self.upto
+
+    def __str__(self) -> str:
+        return f"{self.upto}{' or more' if self.open_window else ''} by {self.journal}"
+
+
+def plan(connection: Connection, system: System, keys: KeySource, source: TopicPartition, folded: int) -> Resume:
     """Plan the changes; writes nothing.
+
+    Raises:
+        HushstreamError: the topic cannot be read, or its offsets are advanced already; or by the journals it was not
+            replaced, or was not folded up to this offset; or a key was not given.
+    """
+    return asyncio.run(_plan(connection, system, keys, source, folded))
+
+
+async def _plan(connection: Connection, system: System, keys: KeySource, source: TopicPartition, folded: int) -> Resume:
+    planned = await plan_async(connection, source, folded)
+    async with client_errors(connection, "read logs"), LogReader(connection.settings()) as reader:
+        there = [
+            found
+            for role in system.roles
+            if source[0] in role.inputs
+            for home in range(system.homes(role))
+            if (found := await _folded_by(role, home, system, keys, reader, planned)) is not None
+        ]
+    name, said = f"{source[0]}/{source[1]}", ", ".join(map(str, there))
+    if not any(one.replaced for one in there):
+        raise HushstreamError(
+            f"topics resume: expected {name} to be deleted and created again, got the log that was folded (up to "
+            f"offset {said}; the log holds offsets {planned.first} to {planned.end - 1}): nothing was written"
+        )
+    if not any(one.replaced and one.fits(folded) for one in there):
+        raise HushstreamError(
+            f"topics resume: expected --at with the offset up to which {name} was folded ({said}), got {folded}: "
+            f"nothing was written"
+        )
+    return planned
+
+
+async def _folded_by(
+    role: Role, home: int, system: System, keys: KeySource, reader: LogReader, planned: Resume
+) -> _Folded | None:
+    """What one home partition of a role has folded of the input; None if it does not read it."""
+    source, make = (planned.topic, planned.partition), role_work(role.name, system, keys).make_machine
+    machine = make(home)
+    if source not in machine.inputs:
+        return None
+    chain, _ = await journal_walk(reader, role, home, system, keys)
+    name, window = f"{role.journal}/{home}", isinstance(machine, OneInput)
+    ranges = () if chain.newest is None else machine.entry(chain.newest.value).inputs
+    upto = max((part.high for part in ranges if (part.topic, part.partition) == source), default=0)
+    if chain.newest is None or not upto:
+        # Without a journal record of it, only the end of the log can tell.
+        return _Folded(name, 0, window, window and planned.end < planned.folded)
+    if planned.end < upto:
+        return _Folded(name, upto, window, True)
+    began = None if chain.genesis is None else make.of_journal(home, chain.genesis, resumed=True)
+    under = [machine] if began is None else [machine, began]
+    differs = [await _replaced(one, chain.newest, upto, reader, planned) for one in under]
+    return _Folded(name, upto, window, all(differs))
+
+
+async def _replaced(machine: Machine, newest: InputRecord, upto: int, reader: LogReader, planned: Resume) -> bool:
+    """Whether the input is another log than that of the newest journal record, by digests under the machine's key."""
+    source = (planned.topic, planned.partition)
+    firsts = {source: planned.first} if planned.first < upto else {}
+    try:
+        await require_same_logs(str, machine, newest.value, newest.offset + 1, {source: upto}, reader, firsts)
+    except TopicsReplaced:
+        return True
+    return False
+
+
+async def plan_async(connection: Connection, source: TopicPartition, folded: int) -> Resume:
+    """Plan the changes without a look at what was folded.
 
     Raises:
         HushstreamError: the topic cannot be read, or its offsets are advanced already.
     """
-    return asyncio.run(plan_async(connection, source, folded))
-
-
-async def plan_async(connection: Connection, source: TopicPartition, folded: int) -> Resume:
-    """Do the same within an event loop."""
     async with client_errors(connection, "read logs"), LogReader(connection.settings()) as reader:
         first = (await reader.first_offsets([source]))[source]
         end = (await reader.end_offsets([source]))[source]

@@ -180,10 +180,15 @@ def write_key(path: str | Path) -> Key:
         ) from None
     except OSError as error:
         raise KeyFileError(f"key file {target}: expected to create it, got: {error.strerror}") from None
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(material.hex().encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(material.hex().encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        # Otherwise the next attempt would find a file that is no key, and would not overwrite it.
+        target.unlink()
+        raise KeyFileError(f"key file {target}: expected to write it, got: {error.strerror}") from None
     return Key(material)
 
 
@@ -251,7 +256,7 @@ def generate_keys(directory: str | Path, zones: Iterable[str]) -> dict[str, Key]
     """Write one new key per zone into ``directory`` (created for its owner alone if it is missing).
 
     Raises:
-        KeyFileError: one of the files exists (then none is written), or the directory cannot be used.
+        KeyFileError: one of the files exists, or cannot be written, or the directory cannot be used; no key is left.
     """
     wanted = tuple(zones)
     folder = Path(directory)
@@ -265,4 +270,12 @@ def generate_keys(directory: str | Path, zones: Iterable[str]) -> dict[str, Key]
             f"key directory {folder}: expected no key of these zones, got {', '.join(present)};"
             " keys are never overwritten"
         )
-    return {zone: write_key(key_path(folder, zone)) for zone in wanted}
+    made: dict[str, Key] = {}
+    try:
+        for zone in wanted:
+            made[zone] = write_key(key_path(folder, zone))
+    except KeyFileError:
+        for zone in made:
+            key_path(folder, zone).unlink()
+        raise
+    return made

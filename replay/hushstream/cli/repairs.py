@@ -75,9 +75,14 @@ def topics_resume(
     partition: Annotated[int, typer.Option(min=0, help="Partition of the input.")],
     at: Annotated[int, typer.Option(min=1, help="Offset up to which the old topic was folded, as the refusal says.")],
     write: Annotated[bool, typer.Option("--write", help="Write; otherwise only say what would be done.")] = False,
+    keys: KeyFolder = None,
+    seed: KeySeed = None,
     json: AsJson = False,
 ) -> None:
     """Advance the offsets of an input that was deleted and created again, to where the roles had read the old one.
+
+    It refuses an input that was not created again, and an offset up to which no role has folded it. The journals of its
+    readers tell that, so it needs the keys of their zones.
 
     It fills the new log with empty records up to there, writes the records of the new topic once more after them, and
     deletes everything before. Then start the worker: it names the word that accepts the loss (--accept-loss).
@@ -93,8 +98,9 @@ def topics_resume(
             f"expected a partition of {topic}, 0 to {system.partitions[topic] - 1}, got {partition}",
             param_hint="'--partition'",
         )
-    with working("reading the topic", json):
-        planned = resume.plan(connection, (topic, partition), at)
+    source = key_source(place.folder, keys, seed)
+    with working("reading the topic, and the journals of its readers", json):
+        planned = resume.plan(connection, system, source, (topic, partition), at)
         if write:
             resume.resume(connection, planned)
     if json:

@@ -20,13 +20,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from hushstream.agents.errors import InputsDeleted, begun_later, other_records
+from hushstream.agents.errors import Command, InputsDeleted, begun_later, other_records
 from hushstream.agents.kafka.logs import LogReader
 from hushstream.agents.recovery.journal import Sender
 from hushstream.agents.recovery.journal_forks import last_record, sequence_of
+from hushstream.agents.recovery.loss_words import ALL_AT_ONCE, NeededWords, input_word
 from hushstream.agents.recovery.recovered_machine import HoldsStateKeys, RecoveredMachine
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.notes import LOST, Note, NoteSeal
+from hushstream.engine.machine import Machine
 from hushstream.engine.records import InputSlice, Output, TopicPartition
 from hushstream.privacy.amounts import count_text
 
@@ -46,12 +48,14 @@ class Losses:
         keys: give the zone's keys.
         sender: sends the notes.
         publish: publishes the state of a machine, so that other workers can go on from it.
+        words: notes which of the operator's words were needed.
     """
 
     settings: WorkerSettings
     keys: HoldsStateKeys
     sender: Sender
     publish: Callable[[RecoveredMachine], Awaitable[None]]
+    words: NeededWords
     _seals: dict[int, NoteSeal] = field(default_factory=dict)
 
     async def accepted(
@@ -75,17 +79,18 @@ class Losses:
             return True
         if journaled > recovered.sequence:
             return False
-        after_ms, before_ms = await _times(recovered, reader, source, first)
+        after_ms, before_ms = await _times(recovered.machine, recovered.journal_offset, reader, source, first)
         partition = recovered.machine.journal[1]
-        word = f"{partition}:{source[0]}/{source[1]}:{low}-{first}"
-        if word not in self.settings.accept_loss:
+        word = input_word(partition, source, low, first)
+        if not self.words.accepts(word, self.settings.accept_loss):
             kept = f"the first that is kept is of {_moment(before_ms)}" if before_ms else "none is kept"
+            lost, them = _deleted(first - low)
             raise InputsDeleted(
-                f"{source[0]}/{source[1]}: must be read from offset {low}, but the log begins at {first}; those "
-                f"{first - low} records were deleted before they were folded (the last journal record is of "
-                f"{_moment(after_ms)}, {kept}). Bring the topic back; or, to go on without them, start this worker "
-                f"with --accept-loss {word}: nothing will follow from them, and `verify` will report the loss; if "
-                f"tombstones of users are among them, send these again (`hushstream forget`)"
+                f"{source[0]}/{source[1]}: must be read from offset {low}, but the log begins at {first}; {lost} "
+                f"folded (the last journal record is of {_moment(after_ms)}, {kept}). Bring the topic back; or, to go "
+                f"on without {them}, start this worker with --accept-loss {word}: nothing will follow from {them}, "
+                "and `verify` will report the loss; if tombstones of users are lost too, send these again (`hushstream "
+                f"forget`). If other partitions are refused too, {ALL_AT_ONCE}"
             )
         await self.publish(recovered)
         note = Note(LOST, source, low, first, after_ms, before_ms)
@@ -115,22 +120,11 @@ class Losses:
         Raises:
             TopicsReplaced: an input was replaced; says what an operator can do.
         """
-        found = await _last_inputs(recovered, reader) if firsts and recovered.sequence else None
-        told = set() if found is None else found.newest_ms.keys() & firsts.keys()
-        folded = recovered.machine.positions()
-        times = {
-            source: await _times(recovered, reader, source, first)
-            for source, first in firsts.items()
-            if found is None or not found.intact or source not in told
-        }
-        if told and found is not None and not found.intact and not found.taken_out:
-            # One digest covers all inputs, so log times must show which input it was; the leaders' clocks may differ.
-            source = max(told, key=lambda one: found.newest_ms[one] - times[one][0])
-            raise other_records(self.settings.command, source, folded[source])
-        for source, (folded_ms, first_ms) in times.items():
-            if folded_ms and first_ms > folded_ms + _CLOCKS_APART_MS:
-                moments = (_moment(first_ms), _moment(folded_ms))
-                raise begun_later(self.settings.command, source, folded[source], firsts[source], *moments)
+        machine, last = recovered.machine, None
+        if firsts and recovered.sequence:
+            last = await last_record(reader, machine, recovered.sequence, recovered.journal_offset)
+        folded = machine.positions()
+        await require_same_logs(self.settings.command, machine, last, recovered.journal_offset, folded, reader, firsts)
 
     async def _notes(self, recovered: RecoveredMachine, reader: LogReader) -> Sequence[Note]:
         """The notes in the journal after the last record that the machine contains."""
@@ -161,6 +155,46 @@ class Losses:
         )
 
 
+async def require_same_logs(
+    command: Command,
+    machine: Machine,
+    last: bytes | None,
+    journal_offset: int,
+    folded: Mapping[TopicPartition, int],
+    reader: LogReader,
+    firsts: Mapping[TopicPartition, int],
+) -> None:
+    """Do what `Losses.require_same_logs` does, for a machine that need not have its state.
+
+    Args:
+        command: completes a subcommand, for the message.
+        machine: reads journal records, and makes digests under the key of the last one.
+        last: the last record of its journal; None if there is none beside the genesis, or it was deleted.
+        journal_offset: the journal's next offset after it.
+        folded: the offset up to which each input was folded.
+        reader: an opened reader, which forgets the partitions that it had open.
+        firsts: the first offsets of the logs to compare; each is below what was folded.
+
+    Raises:
+        TopicsReplaced: an input was replaced; says what an operator can do.
+    """
+    found = None if last is None else await _last_inputs(machine, last, reader)
+    told = set() if found is None else found.newest_ms.keys() & firsts.keys()
+    times = {
+        source: await _times(machine, journal_offset, reader, source, first)
+        for source, first in firsts.items()
+        if found is None or not found.intact or source not in told
+    }
+    if told and found is not None and not found.intact and not found.taken_out:
+        # One digest covers all inputs, so log times must show which input it was; the leaders' clocks may differ.
+        source = max(told, key=lambda one: found.newest_ms[one] - times[one][0])
+        raise other_records(command, source, folded[source])
+    for source, (folded_ms, first_ms) in times.items():
+        if folded_ms and first_ms > folded_ms + _CLOCKS_APART_MS:
+            moments = (_moment(first_ms), _moment(folded_ms))
+            raise begun_later(command, source, folded[source], firsts[source], *moments)
+
+
 @dataclass(frozen=True, slots=True)
 class _LastInputs:
     """The records that the logs hold now in the input ranges of the last journal record.
@@ -176,12 +210,8 @@ class _LastInputs:
     newest_ms: Mapping[TopicPartition, int]
 
 
-async def _last_inputs(recovered: RecoveredMachine, reader: LogReader) -> _LastInputs | None:
+async def _last_inputs(machine: Machine, value: bytes, reader: LogReader) -> _LastInputs | None:
     """Read the input ranges of a machine's last journal record; None if records of them were deleted."""
-    machine = recovered.machine
-    value = await last_record(reader, machine, recovered.sequence, recovered.journal_offset)
-    if value is None:
-        return None
     entry = machine.entry(value)
     ranges = {(part.topic, part.partition): part for part in entry.inputs}
     firsts, ends = await reader.first_offsets(ranges), await reader.end_offsets(ranges)
@@ -197,13 +227,22 @@ async def _last_inputs(recovered: RecoveredMachine, reader: LogReader) -> _LastI
     return _LastInputs(entry.input_digest == machine.input_digest(slices), taken_out, newest_ms)
 
 
-async def _times(recovered: RecoveredMachine, reader: LogReader, source: TopicPartition, first: int) -> tuple[int, int]:
+def _deleted(count: int) -> tuple[str, str]:
+    """Say that records were deleted too early; returns the words, and the pronoun for them."""
+    if count == 1:
+        return "1 record was deleted before it was", "it"
+    return f"{count} records were deleted before they were", "them"
+
+
+async def _times(
+    machine: Machine, journal_offset: int, reader: LogReader, source: TopicPartition, first: int
+) -> tuple[int, int]:
     """The log times of the last journal record, and of the first existing record of the input; 0 if there is none."""
-    journal = recovered.machine.journal
+    journal = machine.journal
     begun = (await reader.first_offsets([journal]))[journal]
     end = (await reader.end_offsets([source]))[source]
     reader.open({journal: begun, source: first})
-    last = await reader.read(journal, max(begun, recovered.journal_offset - 1), recovered.journal_offset)
+    last = await reader.read(journal, max(begun, journal_offset - 1), journal_offset)
     kept = await reader.read(source, first, first + 1) if end > first else []
     return (last[-1].timestamp_ms if last else 0, kept[0].timestamp_ms if kept else 0)
 

@@ -31,7 +31,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -43,6 +43,7 @@ from hushstream.agents.kafka.logs import LogReader, partition_counts
 from hushstream.agents.recovery.foreign import ForeignRecords
 from hushstream.agents.recovery.high_water import HighWater, OlderThanPaid
 from hushstream.agents.recovery.journal import Sender
+from hushstream.agents.recovery.loss_words import ALL_AT_ONCE, NeededWords, journal_word
 from hushstream.agents.settings import WorkerSettings
 from hushstream.engine.journal.marks import NEW, Mark, MarkSeal, MarkUnreadable, ReleaseEvidence
 from hushstream.engine.records import Output, TopicPartition
@@ -58,6 +59,7 @@ _PRICE = (
     "for them, so there each accepted loss lets the whole budget be spent once more"
 )
 """What it costs to accept a refused journal, for the message."""
+_KEYLESS = "this copy of the log has no record keys, so ask the deployment itself"
 _READ_AT_ONCE = 4096
 _WRITER_BYTES = 8
 
@@ -90,6 +92,7 @@ class ReleaseMarks:
         sender: sends the marks.
         files: the marks on this worker's disk.
         foreign: counts records that are no marks of their partition.
+        words: notes which of the operator's words were needed.
     """
 
     settings: WorkerSettings
@@ -100,6 +103,7 @@ class ReleaseMarks:
     sender: Sender
     files: HighWater
     foreign: ForeignRecords = field(default_factory=ForeignRecords)
+    words: NeededWords = field(default_factory=NeededWords)
     _writer: str = field(default_factory=lambda: os.urandom(_WRITER_BYTES).hex())
     _written: dict[tuple[int, str, int], _Written] = field(default_factory=dict)
     _seals: dict[int, MarkSeal] = field(default_factory=dict)
@@ -138,14 +142,16 @@ class ReleaseMarks:
         suspicion = evidence.suspicion(journal, sequence)
         if not suspicion:
             return False
-        word = f"{partition}:{journal if journal is not None and sequence else NEW}:{evidence.next_generation}"
-        if word in self.settings.accept_loss:
+        name = journal if journal is not None and sequence else NEW
+        word = journal_word(partition, name, evidence.next_generation)
+        if self.words.accepts(word, self.settings.accept_loss):
             return True
         where = f"topic {self.settings.physical(self.topic)}, folder {self.files.folder}"
         raise OlderThanPaid(
             f"partition {partition}: the journal is refused: {suspicion} (marks: {where}). Bring the newer topics "
             f"back, all of one moment; or begin a deployment under another name, and add up the costs of both. "
-            f"To go on with what is here, start this worker with --accept-loss {word}: {_PRICE}"
+            f"To go on with what is here, start this worker with --accept-loss {word}: {_PRICE}. If other partitions "
+            f"are refused too, {ALL_AT_ONCE}"
         )
 
     async def begin(
@@ -257,14 +263,83 @@ class ReadMarks:
     Attributes:
         marks: the highest mark of each journal and generation, and operators' words.
         foreign: (offset, bytes) of each foreign record that cannot have replaced a mark.
-        missing: why marks may be missing, if no operator has accepted that; otherwise empty.
+        losses: (offset, why) of each place where marks may be missing, if no operator has accepted that; the offset is
+            -1 for marks before the first record.
         lost: whether marks may be missing, accepted or not.
     """
 
     marks: tuple[Mark, ...]
     foreign: tuple[tuple[int, int], ...]
-    missing: str
+    losses: tuple[tuple[int, str], ...]
     lost: bool
+
+    @property
+    def missing(self) -> str:
+        """Why marks may be missing, if no operator has accepted that; otherwise empty."""
+        return "; ".join(why if offset < 0 else f"offset {offset}: {why}" for offset, why in self.losses)
+
+
+class MarkWalk:
+    """Goes through the records of one partition of a topic of marks, and tells marks from foreign records."""
+
+    def __init__(self, unpack: Callable[[bytes], Mark | None], role: str, partition: int) -> None:
+        """Begin with the first record.
+
+        Args:
+            unpack: opens the record of a mark as `MarkSeal.unpack` does.
+            role: the role that writes the marks.
+            partition: its home partition.
+        """
+        self._unpack = unpack
+        self._place = role, partition
+        self._found: dict[tuple[str, int, bool], Mark] = {}
+        self._unread: dict[bytes | None, tuple[int, int, str]] = {}
+        self._keyless: list[tuple[int, int, str]] = []
+        self._passed: list[tuple[int, int]] = []
+        self._accepted = (-1, -1)
+
+    def take(self, offset: int, value: bytes, key: bytes | None) -> None:
+        """Judge the next record by its value and its record key."""
+        unreadable = self._judge(offset, value)
+        if unreadable and is_mark_key(key, *self._place):
+            self._unread[key] = (offset, len(value), f"{unreadable}, under the key of a mark")
+        elif unreadable:
+            self._passed.append((offset, len(value)))
+        elif unreadable is not None and key in self._unread:
+            # This mark is at least as high as one that an earlier foreign record of the same key may have replaced.
+            self._passed.append(self._unread.pop(key)[:2])
+
+    def take_without_key(self, offset: int, value: bytes) -> None:
+        """Judge the next record where its key was not kept: a foreign one may have had the key of a mark."""
+        unreadable = self._judge(offset, value)
+        if unreadable:
+            self._keyless.append((offset, len(value), f"{unreadable}, perhaps under the key of a mark: {_KEYLESS}"))
+
+    def _judge(self, offset: int, value: bytes) -> str | None:
+        """Why the record is no mark of the partition; empty for a mark, None for one under a destroyed key."""
+        try:
+            mark = self._unpack(value)
+        except MarkUnreadable as error:
+            return str(error)
+        if mark is None:
+            return None
+        _keep(self._found, mark)
+        if mark.accepted:
+            self._accepted = max(self._accepted, (mark.generation, offset))
+        return ""
+
+    def end(self, first: int) -> ReadMarks:
+        """What was found in a log that begins at offset ``first``."""
+        unread = [*self._unread.values(), *self._keyless]
+        losses = [(offset, why) for offset, _, why in unread]
+        if first > 0:
+            losses.append((-1, f"expected every mark from offset 0 on, the log begins at {first}: marks were deleted"))
+        # An operator has seen all marks only if the acceptance is in the newest generation.
+        newest = max((mark.generation for mark in self._found.values()), default=0)
+        generation, at = self._accepted
+        still_open = tuple(one for one in sorted(losses) if generation < newest or one[0] > at)
+        passed = sorted([*self._passed, *((offset, size) for offset, size, _ in unread)])
+        return ReadMarks(tuple(self._found.values()), tuple(passed), still_open, bool(losses))
 
 
 async def read_marks(place: TopicPartition, reader: LogReader, seal: MarkSeal, role: str) -> ReadMarks:
@@ -278,36 +353,11 @@ async def read_marks(place: TopicPartition, reader: LogReader, seal: MarkSeal, r
     """
     first, end = (await reader.first_offsets([place]))[place], (await reader.end_offsets([place]))[place]
     reader.open({place: first})
-    found: dict[tuple[str, int, bool], Mark] = {}
-    unread: dict[bytes | None, tuple[int, int, str]] = {}
-    passed: list[tuple[int, int]] = []
-    accepted = (-1, -1)
+    walk = MarkWalk(seal.unpack, role, place[1])
     for low in range(first, end, _READ_AT_ONCE):
         for record in await reader.fetched(place, low, min(end, low + _READ_AT_ONCE)):
-            value = record.value or b""
-            try:
-                mark = seal.unpack(value)
-            except MarkUnreadable as error:
-                met = (record.offset, len(value))
-                if is_mark_key(record.key, role, place[1]):
-                    unread[record.key] = (*met, str(error))
-                else:
-                    passed.append(met)
-                continue
-            if mark is not None:
-                # This mark is at least as high as one that an earlier foreign record of the same key may have replaced.
-                if record.key in unread:
-                    passed.append(unread.pop(record.key)[:2])
-                _keep(found, mark)
-                accepted = max(accepted, (mark.generation, record.offset)) if mark.accepted else accepted
-    losses = [(offset, f"offset {offset}: {why}, under the key of a mark") for offset, _, why in unread.values()]
-    if first > 0:
-        losses.append((-1, f"expected every mark from offset 0 on, the log begins at {first}: marks were deleted"))
-    # An operator has seen all marks only if the acceptance is in the newest generation.
-    newest = max((mark.generation for mark in found.values()), default=0)
-    open_losses = [why for offset, why in sorted(losses) if accepted[0] < newest or offset > accepted[1]]
-    passed += [(offset, size) for offset, size, _ in unread.values()]
-    return ReadMarks(tuple(found.values()), tuple(sorted(passed)), "; ".join(open_losses), bool(losses))
+            walk.take(record.offset, record.value or b"", record.key)
+    return walk.end(first)
 
 
 def mark_key(role: str, partition: int, mark: Mark, writer: str) -> bytes:

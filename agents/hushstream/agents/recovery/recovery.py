@@ -22,6 +22,7 @@ from hushstream.agents.recovery.beginning import Beginning
 from hushstream.agents.recovery.foreign import ForeignRecords
 from hushstream.agents.recovery.journal import Sender
 from hushstream.agents.recovery.journal_forks import published_ms, reach, sequence_of
+from hushstream.agents.recovery.loss_words import NeededWords
 from hushstream.agents.recovery.losses import Losses
 from hushstream.agents.recovery.marks import ReleaseMarks
 from hushstream.agents.recovery.recovered_machine import MachineFactory, RecoveredMachine
@@ -65,6 +66,7 @@ class Recovery:
         states: the store of published states; None for a role that publishes none.
         followed: broadcasts that a machine must read without a gap (`RoleTopics.followed`).
         foreign: counts the records of the journal that belong to no chain.
+        words: notes which of the operator's words were needed.
     """
 
     settings: WorkerSettings
@@ -76,6 +78,7 @@ class Recovery:
     states: PublishedStates | None = None
     followed: Collection[str] = ()
     foreign: ForeignRecords = field(default_factory=ForeignRecords)
+    words: NeededWords = field(default_factory=NeededWords)
     losses: Losses = field(init=False)
     beginning: Beginning = field(init=False)
 
@@ -83,7 +86,8 @@ class Recovery:
         """Make a `Beginning` that uses the same objects."""
         tools = (self.settings, self.make_machine, self.sender, self.snapshots, self.marks, self.states)
         object.__setattr__(self, "beginning", Beginning(*tools))
-        object.__setattr__(self, "losses", Losses(self.settings, self.make_machine, self.sender, self._publish))
+        losses = Losses(self.settings, self.make_machine, self.sender, self._publish, self.words)
+        object.__setattr__(self, "losses", losses)
 
     async def run(
         self, partition: int, commits: Collection[str], cached: RecoveredMachine | None = None

@@ -7,6 +7,7 @@ folder and the key of their own zone, nothing else.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -287,10 +288,19 @@ def _write(folder: Path, config: DeploymentValues, content: Mapping[str, bytes])
 
 
 def write_artefact(path: Path, content: bytes) -> None:
-    """Write a prepared file completely or not at all."""
+    """Write a file completely or not at all.
+
+    Raises:
+        ConfigurationError: it cannot be written, for instance because the disk is full; nothing is left of it.
+    """
     beside = path.with_name(f".{path.name}.tmp")
-    beside.write_bytes(content)
-    beside.replace(path)
+    try:
+        beside.write_bytes(content)
+        beside.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise ConfigurationError(f"{path}: expected a file to write to, got: {error.strerror}") from None
 
 
 _PURPOSES = ("a deployment", "a replay of a public dataset", "a replay of a public dataset with a non-private arm")

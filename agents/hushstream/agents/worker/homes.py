@@ -24,6 +24,7 @@ from hushstream.agents.partition.tools import Tools
 from hushstream.agents.recovery.foreign import ForeignRecords
 from hushstream.agents.recovery.high_water import HighWater
 from hushstream.agents.recovery.journal_forks import genesis_of
+from hushstream.agents.recovery.loss_words import NeededWords
 from hushstream.agents.recovery.marks import ReleaseMarks
 from hushstream.agents.recovery.recovered_machine import MachineFactory, RecoveredMachine
 from hushstream.agents.recovery.recovery import Observe, Recovery, Superseded
@@ -77,8 +78,10 @@ class Homes:
         self._metrics = metrics
         self._fatal = fatal
         self._snapshots = SnapshotStore(settings, make_machine)
-        self._foreign = ForeignRecords(metrics.foreign, self._is_note, settings.command("topics repair"))
-        self._marks = _marks(settings, make_machine, topics, stream, self._foreign)
+        remedy = settings.command(f"topics repair --role {settings.role}")
+        self._foreign = ForeignRecords(metrics.foreign, self._is_note, remedy)
+        self._words = NeededWords()
+        self._marks = _marks(settings, make_machine, topics, stream, self._foreign, self._words)
         self._states = _states(settings, make_machine, topics, stream, self._snapshots, self._foreign)
         self.broadcast = BroadcastReader(settings)
         self._tools = Tools(
@@ -190,7 +193,7 @@ class Homes:
 
         recovery = Recovery(
             self._settings, self._make_machine, self._stream, self._snapshots, still_owner, self._marks, self._states,
-            self._followed, self._foreign,
+            self._followed, self._foreign, self._words,
         )  # fmt: skip
         try:
             # A machine may read only some of its role's inputs, and commits only those.
@@ -229,6 +232,11 @@ class Homes:
             raise Superseded
         seconds = time.monotonic() - started
         self._metrics.recovered(seconds)
+        for word in self._words.not_needed(partition, self._settings.accept_loss):
+            logger.warning(
+                "partition %d: nothing was refused that --accept-loss %s accepts; look for a typing error, or take the "
+                "word away", partition, word,
+            )  # fmt: skip
         logger.info(
             "partition %d: at journal record %d (%d replayed, %d outputs sent again, %.2f s)",
             partition, recovered.sequence, recovered.replayed, recovered.resent, seconds,
@@ -339,12 +347,14 @@ def _marks(
     topics: RoleTopics,
     stream: Stream,
     foreign: ForeignRecords,
+    words: NeededWords,
 ) -> ReleaseMarks | None:
     """The store of a role's release marks; None if the role has none."""
     if topics.marks is None:
         return None
+    disk = HighWater(settings)
     return ReleaseMarks(
-        settings, topics.marks, topics.evidence, topics.declared, make_machine, stream, HighWater(settings), foreign
+        settings, topics.marks, topics.evidence, topics.declared, make_machine, stream, disk, foreign, words
     )
 
 

@@ -14,13 +14,14 @@ from hushstream.agents.kafka.commits import journal_name
 from hushstream.agents.worker.roles import MachineMaker, role_topics
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.role import Role
-from hushstream.engine.journal.marks import Mark, MarkSeal, MarkUnreadable, ReleaseEvidence
+from hushstream.engine.journal.marks import MarkSeal, ReleaseEvidence
 from hushstream.engine.journal.notes import NoteSeal, is_noted, notes_in
 from hushstream.engine.machine import releasing
 from hushstream.ops.check.checkpoints import Restored
 from hushstream.ops.check.findings import Status
 from hushstream.ops.check.journal import Walk
 from hushstream.ops.log_copy import LogCopy
+from hushstream.ops.spending.copied_marks import copied_marks
 from hushstream.ops.spending.ledger_book import LedgerBook, LedgerRecord
 from hushstream.privacy.amounts import Cost
 
@@ -55,21 +56,13 @@ def _by_marks(
     if role.marks is None:
         return
     home = begun.machine.journal[1]
-    place = (system.config.deployment, role.name, home)
-    seal = MarkSeal(*place, make.mark_keys())
+    place, marks = (system.config.deployment, role.name, home), (role.marks, home)
     notes = notes_in(logs.part(begun.machine.journal).records, NoteSeal(*place, make.state_keys())).values()
-    marks: list[Mark] = []
-    for record in logs.part((role.marks, home)).records:
-        try:
-            mark = seal.unpack(record.value)
-        except MarkUnreadable as error:
-            # The copy has no keys, so it cannot show whether a mark was replaced. `repair` has seen the keys, and its
-            # note says that this was not so, or that an operator has accepted it.
-            if not is_noted(notes, (role.marks, home), record.offset):
-                yield f"{role.marks}/{home} offset {record.offset}: {error}"
-            continue
-        marks += [] if mark is None else [mark]
-    suspicion = ReleaseEvidence(tuple(marks)).suspicion(journal_name(begun.genesis), found.sequence)
+    unpack = MarkSeal(*place, make.mark_keys()).unpack
+    read = copied_marks(logs.part(marks), unpack, role.name, home, lambda offset: is_noted(notes, marks, offset))
+    if read.missing:
+        yield f"{role.marks}/{home}: {read.missing}"
+    suspicion = ReleaseEvidence(read.marks).suspicion(journal_name(begun.genesis), found.sequence)
     if suspicion:
         yield f"by the marks on {role.marks}/{home}: {suspicion}"
 

@@ -253,10 +253,17 @@ def match(
     matcher.find_missing(part, consistent)
 
 
+UNEXPLAINED = (
+    "no journal record explains it; a note covers records of journals only, so find out who may write here "
+    "(`hushstream topics check`)"
+)
+"""Why a record of an output topic is reported, and what an operator can do: `topics repair` does not list it."""
+
+
 def unexplained_record(tally: Tally, offset: int, complete: bool) -> None:
     """Report a record that no journal explains; ``complete`` is that of `match`."""
     if complete:
-        tally.find(Status.CHANGED, offset, "no journal record explains it")
+        tally.find(Status.CHANGED, offset, UNEXPLAINED)
     else:
         tally.find(Status.UNCHECKABLE, offset, "a journal that may explain it could not be followed")
 

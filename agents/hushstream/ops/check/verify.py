@@ -37,6 +37,7 @@ from hushstream.ops.export import open_export
 from hushstream.ops.live import copy
 from hushstream.ops.log_copy import LogCopy, PartitionCopy
 from hushstream.ops.progress import Progress, Steps, unreported
+from hushstream.ops.spending.copied_marks import mark_topics
 from hushstream.privacy.amounts import count_text
 from hushstream.privacy.errors import KeyFileError, RetiredKey
 from hushstream.privacy.keys import key_path
@@ -135,7 +136,7 @@ def verify_live(
         HushstreamError: the topics cannot be read (`hushstream.ops.live.open_logs`), or a key cannot be used.
     """
     topics = verified_topics(system, roles, start)
-    logs = copy(connection, system.partitions, topics, progress)
+    logs = copy(connection, system.partitions, topics, progress, mark_topics(system))
     return verify(logs, system, keys, roles, start, progress)
 
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from hushstream.agents.worker.roles import role_topics
 from hushstream.engine.declare.declaration import System, topic_of
-from hushstream.engine.journal.marks import Mark, MarkUnreadable, read_public
+from hushstream.engine.journal.marks import Mark, read_public
 from hushstream.engine.noise.budget import BudgetFacts
 from hushstream.ops.log_copy import LogCopy
 from hushstream.ops.spending.accounts import Account, amounts, grouped, table
+from hushstream.ops.spending.copied_marks import copied_marks, mark_topics
 from hushstream.ops.spending.ledger_book import LedgerBook, LedgerRecord
 from hushstream.privacy.amounts import Cost, count_text
 from hushstream.privacy.promises.promise import Guarantee, Promises
@@ -27,7 +29,7 @@ _INCOMPLETE = "INCOMPLETE: more was spent than the ledger holds; no figure is gi
 
 
 def budget_topics(system: System) -> tuple[str, ...]:
-    """The topics that a budget needs: read them with `hushstream.ops.live.copy`."""
+    """The topics that a budget needs: read them with `hushstream.ops.live.copy`, `mark_topics` with their keys."""
     return (*system.ledgers, *mark_topics(system))
 
 
@@ -195,11 +197,6 @@ def _conflict(seen: LedgerRecord) -> str:
     return f"entry {seen.entry_id.hex()} has another content than before; both are charged"
 
 
-def mark_topics(system: System) -> tuple[str, ...]:
-    """The topics of the roles' release marks."""
-    return tuple(role.marks for role in system.roles if role.marks is not None)
-
-
 @dataclass(frozen=True, slots=True)
 class Problem:
     """A record that no role can have written, or a mark that shows that entries are missing."""
@@ -231,13 +228,11 @@ def gaps(logs: LogCopy, system: System) -> Iterator[Problem]:
             continue
         ledgers = [topic for topic in topics.writes if topic in system.ledgers]
         for partition, part in logs.of_topic(topics.marks):
-            marks: list[Mark] = []
-            for record in part.records:
-                try:
-                    marks.append(read_public(record.value))
-                except MarkUnreadable as error:
-                    yield Problem(topics.marks, partition, record.offset, str(error))
-            reason = _gap(marks, [topic for topic in ledgers if not logs.part((topic, partition)).records])
+            unpack = partial(read_public, deployment=system.config.deployment, role=role.name, partition=partition)
+            marks = copied_marks(part, unpack, role.name, partition)
+            for offset, why in marks.losses:
+                yield Problem(topics.marks, partition, max(0, offset), why)
+            reason = _gap(marks.marks, [topic for topic in ledgers if not logs.part((topic, partition)).records])
             if reason:
                 yield Problem(topics.marks, partition, part.high - 1, reason)
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hmac import compare_digest
+from typing import Any
 
 from hushstream.privacy.errors import KeyFileError, RetiredKey
 from hushstream.privacy.key_files import KeyRing
@@ -89,13 +90,7 @@ class MarkSeal:
         Raises:
             MarkUnreadable: it is no mark, it was altered, it belongs to another place, or its key is not available.
         """
-        try:
-            _, fields = codec.decode(value, frozenset({"ReleaseMark"}))
-        except CodecError as error:
-            raise MarkUnreadable(f"expected a release mark, got something else ({error.reason})") from None
-        found = (fields["deployment"], fields["role"], fields["partition"])
-        if found != self._place:
-            raise MarkUnreadable(f"expected a mark of {_named(self._place)}, got one of {_named(found)}")
+        fields = _fields(value, self._place)
         try:
             key = self._ring.named(fields["key_id"])
         except RetiredKey:
@@ -217,17 +212,25 @@ def _highest(journal: str, marks: Iterable[Mark]) -> int:
     return max((mark.sequence for mark in marks if mark.journal == journal), default=0)
 
 
-def read_public(value: bytes) -> Mark:
+def read_public(value: bytes, deployment: str, role: str, partition: int) -> Mark:
     """The public part of a mark, for readers without the zone's key. The number of the record is 0 in it.
 
     Raises:
-        MarkUnreadable: it is no mark.
+        MarkUnreadable: it is no mark, or says that it belongs to another place.
     """
+    fields = _fields(value, (deployment, role, partition))
+    return Mark(fields["journal"], 0, fields["generation"], fields["accepted"], fields["paid"])
+
+
+def _fields(value: bytes, place: tuple[str, str, int]) -> dict[str, Any]:
     try:
         _, fields = codec.decode(value, frozenset({"ReleaseMark"}))
     except CodecError as error:
         raise MarkUnreadable(f"expected a release mark, got something else ({error.reason})") from None
-    return Mark(fields["journal"], 0, fields["generation"], fields["accepted"], fields["paid"])
+    found = (fields["deployment"], fields["role"], fields["partition"])
+    if found != place:
+        raise MarkUnreadable(f"expected a mark of {_named(place)}, got one of {_named(found)}")
+    return fields
 
 
 def _public_fields(mark: Mark, deployment: str, role: str, partition: int) -> dict[str, object]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hushstream.agents.worker.deployment import artefacts_of, read_config
+from hushstream.agents.worker.deployment import artefacts_of, read_config, write_artefact
 from hushstream.agents.worker.deployment import load as load_deployment
 from hushstream.agents.yaml_file import read_yaml
 from hushstream.cli.options import (
@@ -154,10 +154,7 @@ def statement(
 
     path = out or Path(f"statement-{made.deployment}.html")
     _require_own(path, made.deployment)
-    try:
-        path.write_text(statement_page(made), encoding="utf-8")
-    except OSError as error:
-        raise HushstreamError(f"statement: expected a file to write to, got {path} ({error.strerror})") from None
+    write_artefact(path.resolve(), statement_page(made).encode())
     if not json:
         typer.echo(made.sentence)
         typer.echo(str(path))

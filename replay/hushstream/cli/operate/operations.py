@@ -233,10 +233,12 @@ def budget(
     """
     from hushstream.ops.live import copy
     from hushstream.ops.spending.budget import budget_topics, read
+    from hushstream.ops.spending.copied_marks import mark_topics
 
     _, system, connection = place
     with working("reading the ledger", json):
-        found = read(copy(connection, system.partitions, budget_topics(system)), system)
+        logs = copy(connection, system.partitions, budget_topics(system), keyed=mark_topics(system))
+        found = read(logs, system)
     print_and_exit(found, json)
 
 

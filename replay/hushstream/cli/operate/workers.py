@@ -160,6 +160,7 @@ def worker(
     # One thread: with several, the order of float sums would vary, and replay would not give the same bits.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from hushstream.agents.observe.endpoints import MetricsAccess
+    from hushstream.agents.recovery.loss_words import FORM, is_word
     from hushstream.agents.security import read_security
     from hushstream.agents.settings import WorkerSettings, group_of
     from hushstream.agents.worker.deployment import load
@@ -168,6 +169,10 @@ def worker(
     from hushstream.engine.declare.declaration import role_of
     from hushstream.schemas.catalogue import FIRST_GENERATION
 
+    given = tuple(accept_loss or ())
+    for word in given:
+        if not is_word(word):
+            raise typer.BadParameter(f"expected {FORM}, got {word!r}", param_hint="'--accept-loss'")
     generation = FIRST_GENERATION if schema_generation is None else schema_generation
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     system = load(deployment)
@@ -208,7 +213,7 @@ def worker(
         datadir=deployment / STATE / role if state is None else state,
         paid_marks=paid_marks,
         place=_place(deployment, bootstrap, prefix, security),
-        accept_loss=tuple(accept_loss or ()),
+        accept_loss=given,
         security=read_security(security),
         metrics_host=metrics_host,
         zone_metrics_host=zone_metrics_host,
