@@ -255,7 +255,9 @@ def test_a_log_of_another_policy_is_judged(cli, log, mapping, tmp_path):
     assert answer.json["marks"] == ["NOT PRIVATE AS STATED", "REPRODUCIBLE, NOT PRIVATE"]
     assert set(answer.json["verify"].values()) == {"equal"}
     table = cli(*arguments)
-    assert "warm_private" in table.out
+    assert "warm, private" in table.out
+    assert "warm_private" not in table.out, "one name for one thing, as in the verdict and on the page"
+    assert [line for line in table.out.splitlines() if line != line.rstrip()] == []
     assert "effective sample size" in " ".join(table.out.split())
 
 
