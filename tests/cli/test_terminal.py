@@ -70,12 +70,10 @@ def test_a_table_in_a_file_has_no_line_that_ends_with_blanks(capsys: pytest.Capt
 
 
 def test_progress_without_a_terminal_is_a_line_every_so_often(capsys: pytest.CaptureFixture[str]) -> None:
-    said = "phase 1: 1,000 of 3,000\nphase 1: 3,000 of 3,000\n"
-    for quiet, expected in ((False, said), (True, "")):
-        now = 0.0
-        with steps_on_a_bar(quiet, lambda: now) as progress:
-            for seconds, done in ((1.0, 10), (LINE_EVERY_SECONDS, 1000), (LINE_EVERY_SECONDS + 9, 2000), (30.0, 3000)):
-                now = seconds
+    for quiet, expected in ((False, "phase 1: 1,000 of 3,000\nphase 1: 3,000 of 3,000\n"), (True, "")):
+        seconds = iter((0.0, 1.0, LINE_EVERY_SECONDS, LINE_EVERY_SECONDS + 9, 30.0))
+        with steps_on_a_bar(quiet, lambda times=seconds: next(times)) as progress:
+            for done in (10, 1000, 2000, 3000):
                 progress(done, 3000, "phase 1")
         assert capsys.readouterr().err == expected
 

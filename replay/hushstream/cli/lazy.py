@@ -60,7 +60,6 @@ class LazyGroup(TyperGroup):
         name, command, left = super().resolve_command(ctx, args)
         return name, command if name is None else self.commands[name], left
 
-
     def invoke(self, ctx: Any) -> Any:
         """Run the command; what Typer says of a wrong value is put into plain words."""
         try:

@@ -38,5 +38,5 @@ def _wrapped(text: str, width: int) -> str:
 
 def _parts(line: str, width: int) -> list[str]:
     indent = line[: len(line) - len(line.lstrip())] + _HANGING
-    fill = {"break_long_words": False, "break_on_hyphens": False, "drop_whitespace": True}
-    return textwrap.wrap(line, width, subsequent_indent=indent, **fill) or [""]
+    found = textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return found or [""]

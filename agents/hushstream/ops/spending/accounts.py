@@ -79,9 +79,7 @@ class UnitSpending:
     def after(self, charges: Iterable[Account]) -> UnitSpending:
         """The same with further charges of this unit."""
         spent = [self.spent, *(account.spent for account in charges)]
-        return replace(
-            self, spent=Cost(max(one.epsilon_micro for one in spent), max(one.delta_units for one in spent))
-        )
+        return replace(self, spent=Cost(max(one.epsilon_micro for one in spent), max(one.delta_units for one in spent)))
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""

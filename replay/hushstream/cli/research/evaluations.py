@@ -60,7 +60,8 @@ def evaluate(
     speed: Annotated[float | None, typer.Option(help="Multiple of logged time (default: as fast as possible).")] = None,
     in_flight: Annotated[int, typer.Option(help="Largest number of rows in flight.")] = 512,
     conditions: Annotated[
-        list[str] | None, typer.Option("--condition", help="Only these conditions: cold, warm_nonprivate, warm_private.")
+        list[str] | None,
+        typer.Option("--condition", help="Only these conditions: cold, warm_nonprivate, warm_private."),
     ] = None,
     least_propensity: Annotated[
         float | None, typer.Option(help="Lower bound of the logging policy's propensities (default: the log's least).")
