@@ -87,6 +87,7 @@ def up(
         home.mkdir()
         text = properties(node, nodes, home, security, min_session_ms, broker_session_ms)
         (home / "server.properties").write_text(text, encoding="utf-8")
+        _say(f"formatting the folder of broker {node.number} of {brokers}")
         _format(java, libraries, home, cluster, credentials)
     bootstrap = ",".join(f"127.0.0.1:{node.port}" for node in nodes)
     (folder / "bootstrap").write_text(bootstrap, encoding="utf-8")
@@ -148,6 +149,7 @@ def _launch(java: str, libraries: Path, home: Path) -> None:
 
 async def _wait_until_served(folder: Path, bootstrap: str, numbers: list[int]) -> None:
     """Wait until a produced record has all its copies: the ports open long before the brokers serve requests."""
+    _say(f"waiting until {bootstrap} takes a record, at most {START_SECONDS:.0f} s")
     deadline = time.monotonic() + START_SECONDS
     cluster = Cluster(bootstrap, _administrator(folder))
     copies = len(bootstrap.split(","))
@@ -211,12 +213,18 @@ def _libraries() -> Path:
     maven = shutil.which("mvn")
     if maven is None:
         raise LocalKafkaError("expected mvn (Maven) on the path, found none; install it")
+    _say("fetching Apache Kafka by Maven, once")
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     goal = ["dependency:copy-dependencies", f"-DoutputDirectory={target}"]
     _run([maven, "--batch-mode", "--quiet", "-f", str(HERE / "pom.xml"), *goal], target.with_name("maven.log"))
     stamp.write_text((HERE / "pom.xml").read_text(encoding="utf-8"), encoding="utf-8")
     return target
+
+
+def _say(doing: str) -> None:
+    """Say what takes the time; on standard error, because scripts read the addresses from standard output."""
+    print(f"kafka: {doing}", file=sys.stderr, flush=True)
 
 
 def _run(command: list[str], log: Path) -> None:

@@ -101,7 +101,7 @@ def test_the_environment_takes_the_place_of_the_files_values_in_either_form(
     [
         ({"pasword": CANARY}, {}, r"broker.yaml: pasword: .*known are allow_plaintext, ca_file"),
         ({}, {"pasword": CANARY}, r"HUSHSTREAM_SECURITY__PASWORD: pasword: .*known are"),
-        ({"protocol": "TLS"}, {}, "protocol: Input should be 'PLAINTEXT', 'SSL'"),
+        ({"protocol": "TLS"}, {}, "protocol: expected 'PLAINTEXT', 'SSL'"),
         ({"protocol": "SASL_SSL", "username": "a", "password": CANARY, "password_file": "x"}, {}, "got both"),
         (
             {"protocol": "SASL_SSL", "username": "a", "password": ""},

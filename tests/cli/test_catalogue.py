@@ -29,6 +29,8 @@ GIVEN = [
     {"item": "sandals", "title": "", "features": {}},
 ]
 
+NEW = {"tent": 1, "novel": 2}
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -64,6 +66,25 @@ def test_several_items_are_offered_at_once(cli, bootstrap, folder):
     assert [one["item"] for one in cli("items", "list", *place, "--json").json] == ["boots", "Winter socks"]
 
 
+def test_add_retire_and_list_name_one_version_since_which_an_item_is_offered_or_retired(cli, bootstrap, folder):
+    """An item that was offered again was listed with the version of its first offer."""
+    place = ("-d", folder / "deployment", "--bootstrap", bootstrap, "--prefix", "since.")
+    assert cli("topics", "apply", *place).code == 0
+
+    def listed():
+        return [line.replace("  -  ", ": ") for line in cli("items", "list", *place).out.splitlines()]
+
+    added = cli("items", "add", "tent", "novel", *place).out.splitlines()
+    assert added == [f"{item}: offered since version {version} of the catalogue" for item, version in NEW.items()]
+    assert listed() == ["tent: offered, since version 1", "novel: offered, since version 2"]
+    assert cli("items", "retire", "tent", *place).out == "tent: retired since version 3 of the catalogue\n"
+    assert listed() == ["tent: retired, since version 3", "novel: offered, since version 2"]
+    assert cli("items", "add", "tent", *place).out == "tent: offered since version 4 of the catalogue\n"
+    assert listed() == ["tent: offered, since version 4", "novel: offered, since version 2"]
+    tent, _ = cli("items", "list", *place, "--json").json
+    assert (tent["version"], tent["since"]) == (1, 4), "its row, and what was learned in it, is still its first one"
+
+
 def test_items_of_the_model_that_a_deployment_begins_with_are_named_until_they_are_added(
     cli, refused, bootstrap, folder
 ):
@@ -81,9 +102,12 @@ def test_items_of_the_model_that_a_deployment_begins_with_are_named_until_they_a
     assert "version 2 of the model of deployment before (800 slots). It knows 2 items by id" in guarantee
     place = ("-d", made, "--bootstrap", bootstrap, "--prefix", "started.")
     assert cli("topics", "apply", *place).code == 0
-    assert "socks, boots: offered since version 4" in cli("items", "add", "socks", "boots", *place).out
+    assert cli("items", "add", "socks", "boots", *place).out.splitlines() == [
+        "socks: offered since version 3 of the catalogue",
+        "boots: offered since version 4 of the catalogue",
+    ]
     assert cli("items", "list", *place).out.splitlines() == [
-        "boots  -  offered, since version 1",
+        "boots  -  offered, since version 4",
         "socks  -  offered, since version 3",
         "Items of the deployment's initial model that have no row here: sunhat",
     ]

@@ -651,3 +651,17 @@ def test_the_statement_of_another_deployment_is_never_written_over(cli, refused,
     assert cli("statement", "--deployment", "shop", "--out", "statement-shop.html").code == 0
     (tmp_path / "notes.html").write_text("mine", encoding="utf-8")
     assert "got another file, which is kept" in refused("statement", "--deployment", "shop", "--out", "notes.html")
+
+
+def test_a_file_in_place_of_a_deployments_folder_is_called_so(refused, cli, config, tmp_path):
+    expected = "expected the folder of a deployment, got a file"
+    file = config()
+    told = f"hushstream: {file}: {expected}; `hushstream prepare {file}` makes one\n"
+    assert refused("verify", "--deployment", file) == told
+    assert refused("worker", "learner", "--deployment", file) == told
+    assert cli("prepare", file, tmp_path / "made").code == 0
+    inside = tmp_path / "made" / "deployment.yaml"
+    told = f"hushstream: {inside}: {expected}; give its folder, {tmp_path / 'made'}\n"
+    for command in ("verify", "budget"):
+        assert refused(command, "--deployment", inside) == told
+    assert refused("worker", "learner", "--deployment", inside) == told

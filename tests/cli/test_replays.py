@@ -255,7 +255,9 @@ def test_a_log_of_another_policy_is_judged(cli, log, mapping, tmp_path):
     assert answer.json["marks"] == ["NOT PRIVATE AS STATED", "REPRODUCIBLE, NOT PRIVATE"]
     assert set(answer.json["verify"].values()) == {"equal"}
     table = cli(*arguments)
-    assert "warm_private" in table.out
+    assert "warm, private" in table.out
+    assert "warm_private" not in table.out, "one name for one thing, as in the verdict and on the page"
+    assert [line for line in table.out.splitlines() if line != line.rstrip()] == []
     assert "effective sample size" in " ".join(table.out.split())
 
 
@@ -273,6 +275,17 @@ def test_a_mapping_that_does_not_fit_is_one_line(refused, log, mapping, changes,
     assert message in refused("evaluate", "--log", log, "--mapping", mapping(**changes))
 
 
+def test_a_mapping_and_a_deployment_that_are_swapped_are_called_so(refused, log, mapping, config):
+    shop, columns = config(), mapping()
+    swapped = "; are --mapping and --deployment swapped?\n"
+    told = refused("evaluate", "--log", log, "--mapping", shop, "--deployment", columns)
+    looks = "expected the configuration of a deployment, got what looks like the mapping of a log"
+    assert told == f"hushstream: {columns}: {looks}{swapped}"
+    told = refused("evaluate", "--log", log, "--mapping", shop)
+    looks = "expected a mapping of the log's columns, got what looks like the configuration of a deployment"
+    assert told == f"hushstream: {shop}: {looks}{swapped}"
+
+
 def test_empty_and_absent_logs_are_one_line(refused, mapping, tmp_path):
     log = tmp_path / "log.csv"
     for content in ("", "who,x,y,shown,liked\n"):
@@ -280,6 +293,7 @@ def test_empty_and_absent_logs_are_one_line(refused, mapping, tmp_path):
         assert "the table has no rows" in refused("evaluate", "--log", log, "--mapping", mapping())
     log.unlink()
     assert "expected a file, got none" in refused("evaluate", "--log", log, "--mapping", mapping())
+    assert "expected a file, got a folder" in refused("evaluate", "--log", tmp_path, "--mapping", mapping())
     assert "expected a readable UTF-8 mapping file" in refused("evaluate", "--log", log, "--mapping", tmp_path / "no")
     assert "got both or neither" in refused("evaluate")
     assert "unknown log 'nothing'; known: obd" in refused("evaluate", "--dataset", "nothing")

@@ -76,6 +76,19 @@ def test_the_brokers_help_is_that_of_the_broker(cli):
         (("bench", "--rounds", "0"), "Invalid value for '--rounds'"),
         (("bench", "--only", "nothing"), "Invalid value for '--only'"),
         (("guarantee",), "Missing argument"),
+        (
+            ("verify", "-d", "x", "--from", "checkpoin"),
+            "'--from': expected one of genesis, checkpoint, last-checkpoint, got 'checkpoin'\n",
+        ),
+        (
+            ("worker", "learner", "-d", "x", "--log-level", "loud"),
+            "'--log-level': expected one of error, warning, info, debug, got 'loud'\n",
+        ),
+        (("quickstart", "--port", "80000"), "'--port': expected at most 65535, got '80000'\n"),
+        (("quickstart", "--port", "http"), "'--port': expected a whole number, got 'http'\n"),
+        (("bench", "--rounds", "0"), "'--rounds': expected at least 1, got '0'\n"),
+        (("worker", "learner", "-d", "x", "--gather", "soon"), "'--gather': expected a number, got 'soon'\n"),
+        (("topics", "apply", "-d", "x", "--min-insync", "0"), "'--min-insync': expected at least 1, got '0'\n"),
     ],
 )
 def test_wrong_usage_is_exit_code_two(cli, arguments, message):

@@ -256,8 +256,8 @@ def _built(package: Path, folder: Path) -> Path:
     return folder
 
 
-async def node(folder: Path, *arguments: str, **environment: str) -> str:
-    """What Node says of a program, which must end well."""
+async def node(folder: Path, *arguments: str, code: int = 0, **environment: str) -> str:
+    """What Node says of a program, which must end with this exit code."""
     process = await asyncio.create_subprocess_exec(
         "node",
         *arguments,
@@ -268,7 +268,7 @@ async def node(folder: Path, *arguments: str, **environment: str) -> str:
     )
     async with asyncio.timeout(patience(170)):
         said = (await process.communicate())[0].decode()
-    assert process.returncode == 0, said
+    assert process.returncode == code, said
     return said
 
 

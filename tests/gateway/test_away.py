@@ -94,7 +94,8 @@ async def test_a_caller_may_ask_so_often_and_a_batch_counts_whole(gateways: Any,
         assert (await caller.post("/v1/reward", bad)).code == "unknown-event"
         refused = await caller.post("/v1/reward", bad)
         assert (refused.status, refused.code, refused.headers["Retry-After"]) == (429, "too-many-requests", "1")
-        assert (await caller.get("/healthz")).status == 200, "probes are no calls"
+        alive = await caller.get("/healthz")
+        assert (alive.status, alive.body) == (200, b"alive"), "probes are no calls"
 
 
 async def test_while_the_log_is_away_everybody_gets_an_answer_and_no_queue_grows(gateways: Any, tmp_path: Any) -> None:

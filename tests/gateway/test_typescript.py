@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,22 @@ def test_it_depends_on_nothing_and_its_lock_names_digests_alone() -> None:
 @pytest.mark.slow
 async def test_faults_are_met_as_the_readme_says(gateways: Any, built: Path) -> None:
     assert gateways.passed(await gateways.node(built, "--test", "tests/retries.test.mjs")) == 11
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [CLIENT / "README.md", ROOT / "deploy" / "docs" / "tutorials" / "web-shop.md"])
+async def test_the_code_of_a_page_ends_with_one_line_where_no_gateway_is(
+    gateways: Any, built: Path, tmp_path: Path, page: Path
+) -> None:
+    """It ended with Node's trace."""
+    own = gateways.with_the_client(tmp_path / "own", built, page)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens on it
+        address = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        said = await gateways.node(own, "app.mjs", code=1, GATEWAY=address)
+    assert said == f"no answer came from the gateway at {address}\n"
+    said = await gateways.node(own, "app.mjs", code=1, GATEWAY="")
+    assert said == "url: expected a gateway's address, such as http://127.0.0.1:8080, got \n"
 
 
 @pytest.mark.process(keep=["p2b-decisions"])

@@ -32,6 +32,16 @@ def tool(folder: Path, name: str, says: str) -> None:
     program.chmod(0o755)
 
 
+def copy_of_the_command(folder: Path) -> Path:
+    """A copy of the command elsewhere: it has nothing that Maven fetched before."""
+    home = folder / "checkout" / "deploy" / "kafka"
+    home.mkdir(parents=True)
+    for file in COMMAND.parent.iterdir():
+        if file.is_file():
+            (home / file.name).write_bytes(file.read_bytes())
+    return home
+
+
 def test_without_java_it_says_what_to_install(tmp_path: Path) -> None:
     done = local("up", "--folder", tmp_path / "kafka", path=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
@@ -50,18 +60,31 @@ def test_an_old_java_is_named_with_its_version(tmp_path: Path, says: str, found:
 
 def test_without_maven_it_says_what_to_install(tmp_path: Path) -> None:
     tool(tmp_path, "java", 'openjdk version "17.0.1" 2021')
-    # A copy of the command elsewhere has nothing that Maven fetched before.
-    home = tmp_path / "checkout" / "deploy" / "kafka"
-    home.mkdir(parents=True)
-    for file in COMMAND.parent.iterdir():
-        if file.is_file():
-            (home / file.name).write_bytes(file.read_bytes())
+    home = copy_of_the_command(tmp_path)
     done = subprocess.run(
         [sys.executable, str(home / "local.py"), "up", "--folder", str(tmp_path / "kafka")],
         capture_output=True, text=True, check=False, env={**os.environ, "PATH": str(tmp_path)}, timeout=60,
     encoding="utf-8")  # fmt: skip
     assert done.returncode == 1
     assert done.stderr == "kafka: expected mvn (Maven) on the path, found none; install it\n"
+
+
+def test_it_says_what_it_does_while_it_fetches_and_starts_a_broker(tmp_path: Path) -> None:
+    """It was silent for half a minute. Here Java and Maven end at once, so no broker ever takes a record."""
+    tool(tmp_path, "java", 'openjdk version "17.0.1" 2021')
+    tool(tmp_path, "mvn", "done")
+    home = copy_of_the_command(tmp_path)
+    done = subprocess.run(
+        [sys.executable, str(home / "local.py"), "up", "--folder", str(tmp_path / "kafka")],
+        capture_output=True, text=True, check=False, env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        timeout=120, encoding="utf-8")  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+    doing = [line.partition(", ")[0].split(" until ")[0] for line in done.stderr.splitlines()]
+    assert doing[:3] == [
+        "kafka: fetching Apache Kafka by Maven",
+        "kafka: formatting the folder of broker 1 of 1",
+        "kafka: waiting",
+    ]
 
 
 def test_stopping_what_does_not_run_is_no_mistake_and_killing_it_is(tmp_path: Path) -> None:

@@ -54,9 +54,9 @@ def test_every_window_costs_its_slots_the_promised_price_once(deployment: Any) -
     assert found.exit_code == 0
     assert found.by_mechanism == {"slot-sums": windows, "lift": lifts}
     assert sum(one.scope.startswith("window/") for one in found.charges) == windows
-    assert found.largest_of_a_unit.epsilon_micro == promised.epsilon_micro
     said = found.as_json()
-    assert said["one_unit"]["promised"]["epsilon_micro"] == promised.epsilon_micro
+    assert said["units"][0]["spent"] == said["units"][0]["promised"]
+    assert said["units"][0]["promised"]["epsilon_micro"] == promised.epsilon_micro
     assert said["lifetime"]["units"] == 2
     assert said["lifetime"]["epsilon_micro"] == promised.lifetime.cost.epsilon_micro == 2 * promised.epsilon_micro
     assert f"{windows} by slot-sums" in found.as_text()
@@ -79,6 +79,21 @@ def test_windows_and_partitions_lie_side_by_side_and_the_lift_has_a_scope_of_its
     assert "paid for 1 release, 1 made" in text
     assert f"One person in a whole life, 2 units on each device: {deployment.system.promises.phrase()}.\n" in text
     assert "window/0/0 " not in text
+
+
+def test_slots_and_the_users_of_a_lift_each_stand_beside_their_own_price(deployment: Any) -> None:
+    """The largest delta of a lift beside the price of a slot read as an overspend."""
+    found = budget.read(deployment.copy, deployment.system)
+    slot = deployment.system.promises.releases.price
+    of_lift = lift_guarantee(deployment.system.config.lift, 1)
+    user = of_lift.price
+    assert slot != user
+    assert [(one.spent, one.price) for one in found.units] == [(slot, slot), (user, user)]
+    spent = [line for line in found.as_text().splitlines() if line.startswith("Spent on ")]
+    assert spent == [
+        f"Spent on one slot of one user: at most {slot} on a charge (price: {slot}).",
+        f"Spent on {of_lift.unit}: at most {user} on a charge (price: {user}).",
+    ]
 
 
 def test_a_repeated_entry_is_charged_once(deployment: Any, editor: Any) -> None:
@@ -148,7 +163,7 @@ def test_a_lost_ledger_is_no_budget_that_was_not_spent(deployment: Any) -> None:
     assert found.as_text().startswith("INCOMPLETE: more was spent than the ledger holds")
     told = found.as_json()
     assert told["complete"] is False
-    assert not {"spent", "deployments", "one_unit", "releases"} & told.keys(), "each figure would be too low"
+    assert not {"spent", "deployments", "units", "releases"} & told.keys(), "each figure would be too low"
     assert "epsilon" not in found.as_text()
     assert len(found.as_text().splitlines()) == 2
 
@@ -216,7 +231,7 @@ def test_a_mark_that_is_none_is_named_where_a_copy_has_no_keys(deployment: Any) 
 def test_an_empty_ledger_has_spent_nothing(deployment: Any) -> None:
     found = budget.read(LogCopy({}), deployment.system)
     assert found.ok
-    assert found.largest_of_a_unit == Cost(0)
+    assert [one.spent for one in found.units] == [Cost(0), Cost(0)]
     assert not found.deployments
 
 

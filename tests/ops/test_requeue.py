@@ -58,7 +58,8 @@ async def published(deployment: Any, connection: Connection) -> None:
 async def refused(connection: Connection, deployment: Any) -> tuple[Letter, ...]:
     """What the learners refused."""
     topic = letters_of(deployment.system, "edge")
-    return dead_letters.read(await copy_async(connection, deployment.system.partitions, {topic}, QUICK), (topic,))
+    counts = deployment.system.partitions
+    return dead_letters.read(await copy_async(connection, counts, {topic}, QUICK), (topic,), counts)
 
 
 async def values(connection: Connection, deployment: Any, topic: str, partition: int) -> list[bytes]:

@@ -30,6 +30,17 @@ _EXPECTED = {
     "list": "a list",
 }
 """What was expected, by the beginning of pydantic's name for the fault."""
+_LIMITS = {
+    "greater_than_equal": "at least {ge}",
+    "greater_than": "more than {gt}",
+    "less_than_equal": "at most {le}",
+    "less_than": "less than {lt}",
+    "string_too_short": "a text of at least {min_length} characters",
+    "string_too_long": "a text of at most {max_length} characters",
+    "finite_number": "a finite number",
+    "literal_error": "{expected}",
+}
+"""What was expected, by pydantic's name for the fault, with the limits that its entry has."""
 
 
 class Fault(NamedTuple):
@@ -113,12 +124,19 @@ def _of_refused(language: Language, one: Refused) -> Fault:
 
 def _of_pydantic(language: Language, found: Mapping[str, Any]) -> Fault:
     key = language.key_of(tuple(str(part) for part in found["loc"]))
-    if found["type"] == "literal_error":
-        return Fault(key, f"expected {found['ctx']['expected']}, got {_got(found['input'])}", len(key) > 1)
-    expected = _EXPECTED.get(found["type"].partition("_")[0])
+    expected, decides_others = expected_of(found), found["type"] == "literal_error" and len(key) > 1
     if expected is None:
         return Fault(key, found["msg"])
-    return Fault(key, f"expected {expected}, got {'none' if found['type'] == 'missing' else _got(found['input'])}")
+    got = "none" if found["type"] == "missing" else _got(found["input"])
+    return Fault(key, f"expected {expected}, got {got}", decides_others)
+
+
+def expected_of(found: Mapping[str, Any]) -> str | None:
+    """Say what a value should have been, from pydantic's entry of its fault; None if only the entry's text says it."""
+    kind = found["type"]
+    if kind in _LIMITS:
+        return _LIMITS[kind].format_map(found.get("ctx", {}))
+    return _EXPECTED.get(kind.partition("_")[0])
 
 
 def problem_of(found: Mapping[str, Any]) -> str:
@@ -128,9 +146,10 @@ def problem_of(found: Mapping[str, Any]) -> str:
         return str(found["ctx"]["error"])
     if kind == "extra_forbidden":
         return "there is no such key"
-    if kind == "missing" or kind.endswith(("_type", "_parsing")):
-        return f"expected {_EXPECTED.get(kind.partition('_')[0], 'another kind of value')}"
-    return str(found["msg"])
+    expected = expected_of(found)
+    if expected is None and kind.endswith(("_type", "_parsing")):
+        expected = "another kind of value"
+    return str(found["msg"]) if expected is None else f"expected {expected}"
 
 
 def _in_its_place(language: Language, key: tuple[str, ...]) -> str:

@@ -56,7 +56,8 @@ class Item:
         title: the name that people read.
         features: its public features by name.
         offered: whether it may be shown; else it is retired.
-        version: version of the catalogue with which it entered.
+        version: version of the catalogue with which it came into its row.
+        since: version of the catalogue since which it is offered, or retired.
     """
 
     item: str
@@ -64,6 +65,7 @@ class Item:
     features: Mapping[str, Any] = field(default_factory=dict)
     offered: bool = True
     version: int = 0
+    since: int = 0
 
 
 class Items:
@@ -89,6 +91,8 @@ class Items:
         self._reading = asyncio.Lock()
         self._highs: list[int] = []
         """For each change that counted, the next offset after it; the number of these changes is the version."""
+        self._since: dict[str, int] = {}
+        """The version of the last change of each item, by its name among the items of all parties."""
 
     @property
     def named(self) -> bool:
@@ -116,7 +120,7 @@ class Items:
 
     def known(self) -> Sequence[Item]:
         """What `list` gives, as far as the catalogue was read."""
-        return [_item(one) for one in self._catalogue.items()]
+        return [self._item(one, self._catalogue) for one in self._catalogue.items()]
 
     def holds(self, item: str) -> bool:
         """Whether there is an item with this name, as far as the catalogue was read; it may be retired.
@@ -137,7 +141,7 @@ class Items:
             RequestRefused: items have no names here.
         """
         try:
-            return _item(self._catalogue.item(item))
+            return self._item(self._catalogue.item(item), self._catalogue)
         except UnknownItem:
             return None
 
@@ -219,6 +223,7 @@ class Items:
             except ItemRefused as error:
                 refused[read.offset] = error
             else:
+                self._since[reader.catalogue.rules.named(read.change.item)] = read.change.version
                 if reader is self._reader:
                     self._highs.append(read.offset + 1)
         return refused
@@ -267,11 +272,15 @@ class Items:
         """
         readers = (self._require_reader(), *self._others.values())
         return [
-            replace(_item(one), item=reader.catalogue.rules.named(one.item))
+            replace(self._item(one, reader.catalogue), item=reader.catalogue.rules.named(one.item))
             for reader in sorted(readers, key=lambda one: one.catalogue.rules.first)
             for one in reader.catalogue.items()
             if one.offered
         ]
+
+    def _item(self, one: CatalogueItem, catalogue: Catalogue) -> Item:
+        since = self._since[catalogue.rules.named(one.item)]
+        return Item(one.item, one.title, values_of(one.features), one.offered, one.entered, since)
 
     def _other_of(self, arm: int) -> ItemReader | None:
         """The reader of the party whose item an arm is; None if it is this client's own party."""
@@ -380,10 +389,6 @@ class Items:
 def printable(text: str) -> str:
     """Text that is safe to print: control characters, which items of another writer may hold, become escapes."""
     return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
-
-
-def _item(one: CatalogueItem) -> Item:
-    return Item(one.item, one.title, values_of(one.features), one.offered, one.entered)
 
 
 def _text(features: Mapping[str, Any]) -> str:

@@ -111,7 +111,7 @@ class HttpServer(ABC, Generic[C]):
         self._stopping = False
         self._head = _Head()
         self._open: dict[str, Look] = {
-            "/healthz": partial(fixed, b"turns", "text/plain"),
+            "/healthz": partial(fixed, b"alive", "text/plain"),
             "/readyz": self._ready,
             "/openapi.json": partial(fixed, description, JSON),
         }

@@ -1,8 +1,13 @@
-"""Reading dead letters: which records were refused and why. A dead letter points at a record and never holds it."""
+"""Reading dead letters: which records were refused and why. A dead letter points at a record and never holds it.
+
+A learner's letter names the learner's own partition, also for a record of a topic that every partition reads (`items`).
+Such a topic mostly has one partition, so `read` puts that one in its place. The bytes of letters stay as they are,
+because `verify` compares them with those of earlier releases.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -83,8 +88,13 @@ def letters_of(system: System, zone: str) -> str:
     return found[zone]
 
 
-def read(logs: LogCopy, topics: Iterable[str]) -> tuple[Letter, ...]:
+def read(logs: LogCopy, topics: Iterable[str], partitions: Mapping[str, int]) -> tuple[Letter, ...]:
     """Read all dead letters on some topics of a copy, by topic, partition and offset; a repeat only adds to ``times``.
+
+    Args:
+        logs: a copy that holds the topics.
+        topics: of dead letters.
+        partitions: how many partitions each topic of the deployment has (`System.partitions`).
 
     Raises:
         HushstreamError: a record on a dead-letter topic is no dead letter.
@@ -98,18 +108,19 @@ def read(logs: LogCopy, topics: Iterable[str]) -> tuple[Letter, ...]:
                 times[key] = times.get(key, 0) + 1
                 if key not in letters:
                     letters[key] = _letter(topic, partition, record.offset, record.timestamp_ms, record.value)
-    return tuple(_times(letter, times[key]) for key, letter in letters.items())
+    return tuple(_placed(replace(letter, times=times[key]), partitions) for key, letter in letters.items())
 
 
 def summarise(letters: Iterable[Letter]) -> tuple[Summary, ...]:
-    """Counts by zone, reason and partition of the refused record; the largest first."""
-    groups: dict[tuple[str, str, str, int], list[Letter]] = {}
+    """Counts by zone, reason and partition of the refused record; the largest first.
+
+    A record that several partitions of a role read, and refused, counts once.
+    """
+    groups: dict[tuple[str, str, str, int], set[tuple[int, int]]] = {}
     for letter in letters:
-        groups.setdefault((letter.zone, letter.reason, letter.topic, letter.partition), []).append(letter)
-    found = [
-        Summary(*key, len(group), min(one.offset for one in group), max(one.offset for one in group))
-        for key, group in groups.items()
-    ]
+        key = (letter.zone, letter.reason, letter.topic, letter.partition)
+        groups.setdefault(key, set()).add((letter.offset, letter.row))
+    found = [Summary(*key, len(group), min(group)[0], max(group)[0]) for key, group in groups.items()]
     return tuple(sorted(found, key=lambda one: (-one.count, one.zone, one.reason, one.topic, one.partition)))
 
 
@@ -143,5 +154,5 @@ def _letter(topic: str, partition: int, offset: int, timestamp_ms: int, value: b
     )
 
 
-def _times(letter: Letter, times: int) -> Letter:
-    return letter if times == 1 else replace(letter, times=times)
+def _placed(letter: Letter, partitions: Mapping[str, int]) -> Letter:
+    return replace(letter, partition=0) if partitions.get(letter.topic) == 1 else letter

@@ -15,6 +15,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
+from hushstream.cli.wrong_usage import say_plainly
+
 
 class Part(NamedTuple):
     """Where a command is defined.
@@ -57,6 +59,14 @@ class LazyGroup(TyperGroup):
         """The command to run, imported."""
         name, command, left = super().resolve_command(ctx, args)
         return name, command if name is None else self.commands[name], left
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; what Typer says of a wrong value is put into plain words."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            say_plainly(error)
+            raise
 
 
 class _Imported(Mapping[str, Any]):

@@ -32,6 +32,7 @@ app = typer.Typer(
 )
 
 
+_INTERRUPTED = 130
 _YOUNG_OBJECTS = 200_000
 """Python collects garbage only after this many new objects; the imports of a worker make 150,000."""
 
@@ -79,8 +80,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:
         # A file or folder could not be created, read or written.
         _refuse(f"{error.filename}: {error.strerror}" if error.filename else error.strerror or str(error))
+    except SystemExit as ended:
+        # Typer makes this of an interrupt while a command runs.
+        if ended.code == _INTERRUPTED:
+            _say_interrupted()
+        raise
     except KeyboardInterrupt:
-        raise SystemExit(130) from None
+        _say_interrupted()
+        raise SystemExit(_INTERRUPTED) from None
+
+
+def _say_interrupted() -> None:
+    print("hushstream: interrupted", file=sys.stderr)
 
 
 def _refuse(reason: str) -> None:

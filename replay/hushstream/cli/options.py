@@ -141,7 +141,9 @@ def print_and_exit(found: Any, json: bool) -> NoReturn:
     if json:
         print_json(found.as_json())
     else:
-        typer.echo(found.as_text(), nl=False)
+        from hushstream.cli.tables import print_text
+
+        print_text(found.as_text())
     raise typer.Exit(found.exit_code)
 
 

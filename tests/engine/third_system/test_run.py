@@ -153,7 +153,7 @@ def test_refused_votes_go_to_their_zones_dead_letters_with_the_systems_own_reaso
     logs = LogCopy.of(played.log)
     topics = tuple(topic.name for topic in played.system.topics if topic.holds_dead_letters)
     assert topics == ("dead-letters-ballots", "dead-letters-board")
-    letters = dead_letters.read(logs, topics)
+    letters = dead_letters.read(logs, topics, played.system.partitions)
     assert sorted((letter.zone, letter.role, letter.reason) for letter in letters) == [
         ("ballots", "tally", "not_single_object"),
         ("ballots", "tally", "other_configuration"),

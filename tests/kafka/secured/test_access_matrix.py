@@ -335,11 +335,13 @@ async def test_a_refused_record_is_put_again_by_who_requeues_in_its_zone_and_by_
         async with AIOKafkaProducer(**options) as producer:
             await producer.send_and_wait(shape.prefix + topic, value, partition=0)
     desk, counts = kafka.connection("requeue-edge", shape.prefix), shape.system.partitions
-    (found,) = dead_letters.read(await copy_async(desk, counts, {letter.topic}), {letter.topic})
+    (found,) = dead_letters.read(await copy_async(desk, counts, {letter.topic}), {letter.topic}, counts)
     for zone in ("edge", "shuffler", "server"):
         reader = kafka.connection(f"letters-{zone}", shape.prefix)
         if zone == "edge":
-            assert dead_letters.read(await copy_async(reader, counts, {letter.topic}), {letter.topic}) == (found,)
+            assert dead_letters.read(await copy_async(reader, counts, {letter.topic}), {letter.topic}, counts) == (
+                found,
+            )
         else:
             with pytest.raises((AccessDenied, TopicMissing)):
                 await copy_async(reader, counts, {letter.topic})

@@ -319,13 +319,29 @@ def _purpose(folder: Path, public_dataset: str | None, non_private_arm: bool) ->
     return {PUBLIC_DATASET: json.dumps(marked).encode() + b"\n"}
 
 
+def configuration_in(folder: Path) -> Path:
+    """The configuration file in a deployment's folder; it may be missing.
+
+    Raises:
+        ConfigurationError: a file was given in place of the folder.
+    """
+    if folder.is_file():
+        instead = (
+            f"give its folder, {folder.parent}"
+            if folder.name == CONFIGURATION
+            else f"`hushstream prepare {folder}` makes one"
+        )
+        raise ConfigurationError(f"{folder}: expected the folder of a deployment, got a file; {instead}")
+    return folder / CONFIGURATION
+
+
 def load(folder: Path) -> System:
     """Read a deployment's folder.
 
     Raises:
-        ConfigurationError: a file is missing, or the files do not fit together.
+        ConfigurationError: a file is missing or was given in place of the folder, or the files do not fit together.
     """
-    config = read_config(folder / CONFIGURATION)
+    config = read_config(configuration_in(folder))
     return kind_of(config.system).assemble(config, artefacts_of(folder))
 
 

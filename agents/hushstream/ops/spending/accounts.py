@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hushstream.privacy.amounts import Cost, delta_text, epsilon_text
@@ -60,6 +60,34 @@ class Account:
             "refusing": self.refusing,
             "private_as_stated": self.private_as_stated,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class UnitSpending:
+    """The largest amounts that one kind of unit paid on a charge. Slots and users of a lift have different prices.
+
+    Attributes:
+        unit: the unit in words, as its guarantee names it.
+        spent: the largest epsilon and the largest delta of a charge; no unit paid more on a charge.
+        price: the price of a charge.
+    """
+
+    unit: str
+    spent: Cost
+    price: Cost
+
+    def after(self, charges: Iterable[Account]) -> UnitSpending:
+        """The same with further charges of this unit."""
+        spent = [self.spent, *(account.spent for account in charges)]
+        return replace(self, spent=Cost(max(one.epsilon_micro for one in spent), max(one.delta_units for one in spent)))
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"unit": self.unit, "spent": amounts(self.spent), "promised": amounts(self.price)}
+
+    def __str__(self) -> str:
+        """One line."""
+        return f"Spent on {self.unit}: at most {self.spent} on a charge (price: {self.price})."
 
 
 def grouped(charges: Iterable[Account]) -> list[Account]:

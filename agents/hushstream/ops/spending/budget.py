@@ -17,8 +17,9 @@ from hushstream.agents.worker.roles import role_topics
 from hushstream.engine.declare.declaration import System, topic_of
 from hushstream.engine.journal.marks import Mark, read_public
 from hushstream.engine.noise.budget import BudgetFacts
+from hushstream.engine.noise.spending import SpendingTerms
 from hushstream.ops.log_copy import LogCopy
-from hushstream.ops.spending.accounts import Account, amounts, grouped, table
+from hushstream.ops.spending.accounts import Account, UnitSpending, amounts, grouped, table
 from hushstream.ops.spending.copied_marks import copied_marks, mark_topics
 from hushstream.ops.spending.ledger_book import LedgerBook, LedgerRecord
 from hushstream.privacy.amounts import Cost, count_text
@@ -49,6 +50,7 @@ class Budget:
         facts: the limits, and how much of the plan fits within them.
         deployments: the accounts of the deployment scopes.
         charges: the accounts of the single charges.
+        units: what each kind of unit paid on a charge, beside its price.
         repeated: how many entries are repeats (an entry is sent at least once); they cost nothing.
         problems: conflicting, foreign and unreadable entries. If two entries have one id but different content, both
             are charged, as both may have been released.
@@ -59,6 +61,7 @@ class Budget:
     facts: tuple[BudgetFacts, ...]
     deployments: tuple[Account, ...]
     charges: tuple[Account, ...]
+    units: tuple[UnitSpending, ...]
     repeated: int
     problems: tuple[Problem, ...]
     lost: tuple[Problem, ...] = ()
@@ -92,14 +95,6 @@ class Budget:
         return EXHAUSTED if self.exhausted else 0
 
     @property
-    def largest_of_a_unit(self) -> Cost:
-        """The largest amount that was paid on one charge: no unit paid more on a charge."""
-        return Cost(
-            max((account.spent.epsilon_micro for account in self.charges), default=0),
-            max((account.spent.delta_units for account in self.charges), default=0),
-        )
-
-    @property
     def by_mechanism(self) -> Mapping[str, int]:
         """The number of entries of each mechanism."""
         found: dict[str, int] = {}
@@ -131,7 +126,7 @@ class Budget:
             "exhausted": [account.name for account in self.exhausted],
             "releases": dict(self.by_mechanism),
             "repeated": self.repeated,
-            "one_unit": {"spent": amounts(self.largest_of_a_unit), "promised": amounts(self.guarantee.price)},
+            "units": [one.as_json() for one in self.units],
             "deployments": [account.as_json() for account in self.deployments],
             "spent": [account.as_json() for account in self.charges],
         }
@@ -150,7 +145,7 @@ class Budget:
         lines += [f"Releases: {number} by {mechanism}." for mechanism, number in self.by_mechanism.items()]
         lines += table((*self.deployments, *grouped(self.charges)))
         lines += [
-            f"Spent on a unit: at most {self.largest_of_a_unit} on a charge (price: {self.guarantee.price}).",
+            *map(str, self.units),
             f"One person in a whole life, {count_text(lifetime.units, 'unit')} on each device: "
             f"{self.promises.phrase()}.",
             f"Entries: {sum(self.by_mechanism.values())}, and {count_text(self.repeated, 'repeat')} at no cost.",
@@ -172,6 +167,7 @@ def read(logs: LogCopy, system: System) -> Budget:
     problems: list[Problem] = []
     deployments: list[Account] = []
     charges: list[Account] = []
+    units: dict[str, UnitSpending] = {}
     repeated = 0
     for topic, terms in system.ledgers.items():
         book = LedgerBook(terms, topic_of(system, topic).party)
@@ -188,9 +184,27 @@ def read(logs: LogCopy, system: System) -> Budget:
                     known.add(record.value)
                     book.enter(seen.entry)
         deployments += book.deployments()
-        charges += book.charges()
+        found = book.charges()
+        charges += found
+        promise = _promise_of(terms, system.promises)
+        so_far = units.get(promise.unit, UnitSpending(promise.unit, Cost(0), promise.price))
+        units[promise.unit] = so_far.after(found)
     lost = tuple(gaps(logs, system))
-    return Budget(system.promises, system.budgets, tuple(deployments), tuple(charges), repeated, tuple(problems), lost)
+    return Budget(
+        system.promises,
+        system.budgets,
+        tuple(deployments),
+        tuple(charges),
+        tuple(units.values()),
+        repeated,
+        tuple(problems),
+        lost,
+    )
+
+
+def _promise_of(terms: SpendingTerms, promises: Promises) -> Guarantee:
+    """The guarantee whose releases a ledger charges."""
+    return promises.lift if terms.own == "lift" and promises.lift is not None else promises.releases
 
 
 def _conflict(seen: LedgerRecord) -> str:

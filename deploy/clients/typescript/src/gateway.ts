@@ -1,4 +1,4 @@
-import { ProblemError, UnexpectedAnswerError, UnreachableError, isProblem } from "./errors.js";
+import { HushstreamError, ProblemError, UnexpectedAnswerError, UnreachableError, isProblem } from "./errors.js";
 
 /** The address of a gateway, its credentials, and the limits of attempts. */
 export interface GatewayOptions {
@@ -39,7 +39,7 @@ export abstract class Gateway {
   readonly #options: GatewayOptions;
 
   constructor(options: GatewayOptions) {
-    const base = new URL(options.url);
+    const base = addressOf(options.url);
     if (!base.pathname.endsWith("/")) base.pathname += "/";
     this.#base = base;
     this.#options = options;
@@ -118,7 +118,7 @@ export abstract class Gateway {
       if (error instanceof Failed || error instanceof ProblemError || error instanceof UnexpectedAnswerError) throw error;
       signal?.throwIfAborted();
       const cause = ends.signal.aborted ? ends.signal.reason : error;
-      throw new Failed(new UnreachableError("no answer came from the gateway", { cause }), 0);
+      throw new Failed(new UnreachableError(`no answer came from the gateway at ${this.#base.origin}`, { cause }), 0);
     } finally {
       clearTimeout(timer);
       signal?.removeEventListener("abort", abort);
@@ -141,6 +141,14 @@ class Failed extends Error {
     readonly waitMs: number,
   ) {
     super();
+  }
+}
+
+function addressOf(url: string | URL): URL {
+  try {
+    return new URL(url);
+  } catch {
+    throw new HushstreamError(`url: expected a gateway's address, such as http://127.0.0.1:8080, got ${url}`);
   }
 }
 

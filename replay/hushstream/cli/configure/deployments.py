@@ -10,7 +10,14 @@ from typing import Annotated, Any
 
 import typer
 
-from hushstream.agents.worker.deployment import CONFIGURATION, KEYS, artefacts_of, prepare, read_config, write_artefact
+from hushstream.agents.worker.deployment import (
+    KEYS,
+    artefacts_of,
+    configuration_in,
+    prepare,
+    read_config,
+    write_artefact,
+)
 from hushstream.agents.worker.deployment import load as load_deployment
 from hushstream.cli.names import key_files, one_of, storage_zones
 from hushstream.cli.options import AsJson, ConfigFile, DeploymentFolder, KeyFolder, config_file, key_source, print_json
@@ -253,7 +260,7 @@ def keys_publish(
     With --zone signing: publish the current signing key, which signs models from --from-version on. It is written
     beside the configuration, signed by the key before it.
     """
-    config = read_config(deployment / CONFIGURATION)
+    config = read_config(configuration_in(deployment))
     public = _published_key(config.system, zone)
     ring = key_source(deployment, keys, None).ring(public.zone)
     first, begins = _begins(public, config, after_hours, from_version)

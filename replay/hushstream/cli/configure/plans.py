@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from hushstream.agents.worker.deployment import artefacts_of, parse_config, read_config
-from hushstream.cli.options import AsJson, Bootstrap, Prefix, SecurityFile, config_file, show
+from hushstream.cli.options import AsJson, Bootstrap, Prefix, SecurityFile, config_file, print_json
 from hushstream.cli.places import Place, open_place
 from hushstream.cli.progress import steps_on_a_bar
+from hushstream.cli.tables import print_text
 from hushstream.engine.declare.plan import Audience, Plan
 from hushstream.engine.system import DeploymentValues
 from hushstream.schemas.errors import HushstreamError
@@ -118,7 +119,12 @@ def _released(place: Place, audience: Audience | None, rate: float | None) -> Pl
 def _show(found: Plan, values: DeploymentValues, picture: Path | None, json: bool) -> None:
     if picture is not None:
         _draw(found, values, picture)
-    show(found.as_json(), json, found.as_text(), "" if picture is None else str(picture))
+    if json:
+        print_json(found.as_json())
+        return
+    print_text(found.as_text())
+    if picture is not None:
+        typer.echo(str(picture))
 
 
 def _renewed(values: DeploymentValues, days: float | None) -> DeploymentValues:

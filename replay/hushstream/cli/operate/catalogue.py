@@ -69,13 +69,13 @@ def list_items(
 
     found, left_out = _with(place, party, read)
     lines = [
-        f"{one.item}  {one.title or '-'}  {'offered' if one.offered else 'retired'}, since version {one.version}"
+        f"{one.item}  {one.title or '-'}  {'offered' if one.offered else 'retired'}, since version {one.since}"
         for one in found
     ]
     if left_out:
         lines.append(f"Items of the deployment's initial model that have no row here: {', '.join(left_out)}")
-    said = [_said(one) | {"offered": one.offered, "version": one.version} for one in found]
-    said += [{"item": one, "title": "", "features": {}, "offered": False, "version": 0} for one in left_out]
+    said = [_said(one) | {"offered": one.offered, "version": one.version, "since": one.since} for one in found]
+    said += [{"item": one, "title": "", "features": {}, "offered": False, "version": 0, "since": 0} for one in left_out]
     show(said, json, "\n".join(printable(line) for line in lines))
 
 
@@ -95,9 +95,13 @@ def add(
         raise HushstreamError(f"--title, --features: expected one item with them, got {len(items)}; see items import")
     values = _object(features, "features") if features else {}
     offered = [Item(one, title, values) for one in items]
-    version = _with(place, party, lambda catalogue: catalogue.add_all(offered))
-    text = f"{', '.join(items)}: offered since version {version} of the catalogue"
-    show({"items": items, "version": version}, json, text)
+
+    async def send(catalogue: Items) -> tuple[int, list[Item | None]]:
+        return await catalogue.add_all(offered), [catalogue.find(one) for one in items]
+
+    version, added = _with(place, party, send)
+    lines = [f"{one.item}: offered since version {one.since} of the catalogue" for one in added if one is not None]
+    show({"items": items, "version": version}, json, *lines)
 
 
 @at_place

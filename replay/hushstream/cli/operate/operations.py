@@ -29,7 +29,7 @@ from hushstream.cli.progress import steps_on_a_bar, working
 from hushstream.engine.declare.declaration import HoldoutView
 from hushstream.ops.access.acl_rules import AccessDifference, Principals, Rule
 from hushstream.ops.check.checkpoints import From
-from hushstream.ops.dead_letters import Letter
+from hushstream.ops.dead_letters import Letter, Summary
 from hushstream.ops.topics import Creation, Difference
 from hushstream.privacy.amounts import count_text
 from hushstream.schemas.errors import HushstreamError
@@ -324,10 +324,16 @@ def letters_list(
         print_json([summary.as_json() for summary in found])
         return
     for item in found:
-        where = f"{item.topic}/{item.partition} offsets {item.first_offset} to {item.last_offset}"
+        where = f"{item.topic}/{item.partition} {_offsets(item)}"
         typer.echo(f"{item.count:8} {item.reason:28} {where}")
     if not found:
         typer.echo("no dead letters")
+
+
+def _offsets(item: Summary) -> str:
+    if item.first_offset == item.last_offset:
+        return f"offset {item.first_offset}"
+    return f"offsets {item.first_offset} to {item.last_offset}"
 
 
 @letters_app.command(name="show")
@@ -388,7 +394,7 @@ def _letters(place: Place, zone: str) -> tuple[Letter, ...]:
 
     _, system, connection = place
     topic = letters_of(system, zone)
-    return read(copy(connection, system.partitions, {topic}), (topic,))
+    return read(copy(connection, system.partitions, {topic}), (topic,), system.partitions)
 
 
 def bench(

@@ -17,7 +17,7 @@ from hushstream.cli.options import (
     require_folder,
     show,
 )
-from hushstream.cli.progress import progress_bar, steps_on_a_bar
+from hushstream.cli.progress import steps_on_a_bar
 from hushstream.cli.research.replays import DataDir, RunnerChoice, Settings
 from hushstream.cli.tables import print_table
 from hushstream.schemas.errors import HushstreamError
@@ -60,7 +60,8 @@ def evaluate(
     speed: Annotated[float | None, typer.Option(help="Multiple of logged time (default: as fast as possible).")] = None,
     in_flight: Annotated[int, typer.Option(help="Largest number of rows in flight.")] = 512,
     conditions: Annotated[
-        list[str] | None, typer.Option("--condition", help="Only these conditions of the comparison.")
+        list[str] | None,
+        typer.Option("--condition", help="Only these conditions: cold, warm_nonprivate, warm_private."),
     ] = None,
     least_propensity: Annotated[
         float | None, typer.Option(help="Lower bound of the logging policy's propensities (default: the log's least).")
@@ -216,11 +217,11 @@ def _audit_all(names: list[str], effort: Effort, false_alarm: float, json: bool)
     from hushstream.replay.audits.table import as_json, as_table
 
     rows = []
-    with progress_bar(json) as bar:
-        task = bar.add_task("attacking", total=count_audits(names))
+    with steps_on_a_bar(json) as progress:
+        total = count_audits(names)
         for row in run_audits(names, effort, false_alarm):
             rows.append(row)
-            bar.update(task, advance=1, description=row.name)
+            progress(len(rows), total, row.name)
     if json:
         print_json(as_json(rows, effort))
     else:
@@ -235,11 +236,11 @@ def _calibrate(
     from hushstream.replay.audits.catalogue import count_audits
 
     rows = []
-    with progress_bar(json) as bar:
-        task = bar.add_task("counting alarms", total=count_audits(names))
+    with steps_on_a_bar(json) as progress:
+        total = count_audits(names)
         for row in calibrate(times, names, effort, false_alarm, kept=kept):
             rows.append(row)
-            bar.update(task, advance=1, description=row.name)
+            progress(len(rows), total, row.name)
     if json:
         print_json(calibration_json(rows, effort))
     else:

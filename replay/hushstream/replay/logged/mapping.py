@@ -21,6 +21,7 @@ DATA_MEANING = (
     "`data: public`, if exact figures may be shown to everybody, or `data: internal`, for a log of your own "
     "users: every output is then marked INTERNAL, NOT PRIVATE"
 )
+SWAPPED = "; are --mapping and --deployment swapped?"
 TIMESTAMP_UNITS = ("iso", "s", "ms")
 _REQUIRED = ("arm", "arms", "reward")
 _COLUMN_KEYS = ("user", "timestamp", "arm", "reward", "propensity", "eligible", "position")
@@ -96,7 +97,8 @@ def read_keys(path: str | Path) -> dict[Any, Any]:
     """Read the keys and values of a mapping file, unchecked.
 
     Raises:
-        LogError: the file cannot be read, is no YAML, or holds something other than keys with values.
+        LogError: the file cannot be read, is no YAML, holds something other than keys with values, or is a deployment's
+            configuration.
     """
     try:
         content = yaml.safe_load(Path(path).read_text(encoding="utf-8-sig"))
@@ -108,7 +110,17 @@ def read_keys(path: str | Path) -> dict[Any, Any]:
         raise LogError(f"{path}{where}: expected YAML") from error
     if not isinstance(content, dict):
         raise LogError(f"{path}: expected keys with values, got {type(content).__name__}")
+    if "deployment" in content or "system" in content:
+        raise LogError(
+            f"{path}: expected a mapping of the log's columns, got what looks like the configuration of a deployment"
+            f"{SWAPPED}"
+        )
     return content
+
+
+def looks_like_mapping(content: Mapping[Any, Any]) -> bool:
+    """Whether the keys of a file are those of a mapping rather than those of a deployment's configuration."""
+    return "deployment" not in content and content.keys() >= {"arm", "reward"}
 
 
 def require_keys(content: Mapping[Any, Any], source: str, made: type, needed: Iterable[str]) -> None:

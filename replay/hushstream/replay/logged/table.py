@@ -89,8 +89,7 @@ def columns_in(path: Path, delimiter: str = ",") -> list[str]:
     Raises:
         LogError: there is no such file, or its content is not in its format.
     """
-    if not path.is_file():
-        raise LogError(f"{path}: expected a file, got none")
+    _require_file(path)
     if path.suffix.lower() in PARQUET_SUFFIXES:
         with _parquet_file(path) as file:
             return list(file.schema_arrow.names)
@@ -99,6 +98,11 @@ def columns_in(path: Path, delimiter: str = ",") -> list[str]:
             return next(csv.reader(stream, delimiter=delimiter), [])
     except (UnicodeDecodeError, csv.Error):
         raise LogError(f"{path}: expected CSV in UTF-8 with a header") from None
+
+
+def _require_file(path: Path) -> None:
+    if not path.is_file():
+        raise LogError(f"{path}: expected a file, got {'a folder' if path.is_dir() else 'none'}")
 
 
 def read_chunks(table: Table, mapping: TableColumns, chunk_rows: int = _CHUNK_ROWS) -> Iterator[RawChunk]:
@@ -119,8 +123,7 @@ def _read(table: Table, mapping: TableColumns, chunk_rows: int) -> Iterator[RawC
     if not is_file(table):
         return _read_frame(table, mapping, chunk_rows)
     path = Path(table)
-    if not path.is_file():
-        raise LogError(f"{path}: expected a file, got none")
+    _require_file(path)
     read = _read_parquet if path.suffix.lower() in PARQUET_SUFFIXES else _read_csv
     return read(path, mapping, chunk_rows)
 

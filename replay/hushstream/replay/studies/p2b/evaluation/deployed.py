@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.agents.worker.deployment import read_draft
+from hushstream.agents.yaml_file import read_yaml
 from hushstream.engine.declare.plan import Audience, Plan
 from hushstream.features.schema import FeatureSchema
 from hushstream.replay.configurations import NEVER_SECONDS
 from hushstream.replay.logged.log import LoggedDataset
+from hushstream.replay.logged.mapping import SWAPPED, looks_like_mapping
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.configuration import P2BConfig
 from hushstream.systems.p2b.reports.planning.plan import plan
@@ -149,8 +151,12 @@ def evaluated_deployment(path: Path) -> EvaluatedDeployment:
 
     Raises:
         ConfigurationError: the file cannot be read, or holds impossible values.
-        HushstreamError: it belongs to another system, or declares no features.
+        HushstreamError: it is the mapping of a log, belongs to another system, or declares no features.
     """
+    if looks_like_mapping(read_yaml(path)):
+        raise HushstreamError(
+            f"{path}: expected the configuration of a deployment, got what looks like the mapping of a log{SWAPPED}"
+        )
     config, unconfirmed = read_draft(path)
     if config.system != "p2b" or config.context.declared is None:
         got = config.system if config.system != "p2b" else "p2b with histograms"

@@ -12,7 +12,7 @@ from hushstream.replay.report.wording import EXACT, provenance
 from hushstream.replay.studies.p2b.evaluation.deployed import CONFIRMING
 from hushstream.replay.studies.p2b.evaluation.evaluation import Evaluation, PolicyRow
 from hushstream.replay.studies.p2b.evaluation.verdict import relative_gain
-from hushstream.replay.studies.p2b.report.wording import CONDITION_NAMES
+from hushstream.replay.studies.p2b.report.wording import policy_name
 
 _SHOWN = ("replay", "snips", "dr")
 _ESTIMATORS = {
@@ -56,7 +56,7 @@ def _draw_policies(rows: list[tuple[PolicyRow, float]], sheet: Sheet) -> None:
 
 
 def _name(row: PolicyRow) -> str:
-    return f"{CONDITION_NAMES.get(row.policy, row.policy)} ({_ESTIMATORS.get(row.estimator, row.estimator)})"
+    return f"{policy_name(row.policy)} ({_ESTIMATORS.get(row.estimator, row.estimator)})"
 
 
 def evaluation_page(found: Evaluation, names: tuple[str, ...]) -> str:
@@ -132,7 +132,7 @@ def _table(found: Evaluation) -> frame.Table:
 def _row(row: PolicyRow) -> tuple[frame.Cell, ...]:
     within = "" if row.ci95 is None else f"{row.ci95.low:.4f} to {row.ci95.high:.4f}"
     return (
-        frame.Cell(CONDITION_NAMES.get(row.policy, row.policy), _ESTIMATORS.get(row.estimator, row.estimator)),
+        frame.Cell(policy_name(row.policy), _ESTIMATORS.get(row.estimator, row.estimator)),
         frame.Cell("–" if row.value is None else f"{row.value:.4f}", within),
         frame.Cell("–" if row.matched_share is None else f"{row.matched_share:.1%}"),
         frame.Cell(f"{row.effective_sample_size:,.0f}"),

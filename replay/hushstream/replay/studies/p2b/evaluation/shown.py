@@ -18,6 +18,7 @@ from hushstream.replay.report.wording import EXACT, provenance_lines
 from hushstream.replay.studies.p2b.evaluation.evaluation import Evaluation, PolicyRow
 from hushstream.replay.studies.p2b.evaluation.page import evaluation_page, policies_drawing
 from hushstream.replay.studies.p2b.report.results import WARM_NONPRIVATE
+from hushstream.replay.studies.p2b.report.wording import policy_name
 from hushstream.replay.views import View
 
 OF_EXACT_ROWS = frozenset({WARM_NONPRIVATE, "popular", "non-private"})
@@ -51,7 +52,7 @@ class ShownEvaluation(Evaluation):
             f"{self.privacy.summary}{marks}"
         )
         warnings = "\n".join(
-            f"{row.policy} ({row.estimator}): {text}" for row in self.policies for text in row.warnings
+            f"{policy_name(row.policy)} ({row.estimator}): {text}" for row in self.policies for text in row.warnings
         )
         table = Table(title=title, caption=warnings or None, caption_justify="left")
         for name in ("policy", "estimator"):
@@ -60,7 +61,7 @@ class ShownEvaluation(Evaluation):
             table.add_column(name, justify="right", no_wrap=name.startswith("95"))
         for row in self.policies:
             table.add_row(
-                row.policy,
+                policy_name(row.policy),
                 row.estimator,
                 "-" if row.value is None else f"{row.value:.4f}",
                 "-" if row.ci95 is None else f"{row.ci95.low:.4f} to {row.ci95.high:.4f}",

@@ -7,7 +7,7 @@ from hushstream.replay.logged.gains import Gain, Gains
 from hushstream.replay.report.payoff import reached
 from hushstream.replay.report.results import StatedGuarantee
 from hushstream.replay.studies.p2b.report.results import WARM_NONPRIVATE, WARM_PRIVATE
-from hushstream.replay.studies.p2b.report.wording import CONDITION_NAMES
+from hushstream.replay.studies.p2b.report.wording import policy_name
 
 OF_EXACT = (WARM_NONPRIVATE, "non-private")
 """The policies with which the private start is compared.
@@ -112,4 +112,4 @@ def _too_few(found: Gains) -> str:
 
 
 def _named(policy: str) -> str:
-    return f"“{CONDITION_NAMES.get(policy, policy)}”"
+    return f"“{policy_name(policy)}”"

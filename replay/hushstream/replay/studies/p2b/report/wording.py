@@ -24,6 +24,11 @@ RELEASED = "released figures and public counts, none of them exact"
 _EXACT_CELLS = f"columns exact_ones and exact_zeros: {EXACT}; noised_ones and noised_zeros: released"
 
 
+def policy_name(policy: str) -> str:
+    """A condition in words; other policies are called by their names."""
+    return CONDITION_NAMES.get(policy, policy)
+
+
 def figures_of(result: RunResult) -> str:
     """The label of a run's figures; figures without privacy carry the name and the warnings of their deployment."""
     if not result.public_dataset:
