@@ -155,8 +155,8 @@ def test_a_record_of_nobody_among_marks_is_changed_until_a_note_under_the_key_of
     def found(copy: LogCopy) -> Any:
         return p2b.verify(copy, roles=("shuffler",))
 
-    why = f"marks-shuffler/0 offset {offset}: expected a release mark, got something else"
-    assert [why in one.reason for one in found(foreign).findings] == [True]
+    why = f"marks-shuffler/0: offset {offset}: expected a release mark, got something else"
+    assert [why in one.reason for one in found(foreign).findings] == [True], found(foreign).as_text()
     make = role_work("shuffler", p2b.system, p2b.keys).make_machine
     other = role_work("shuffler", p2b.system, KeySource(seed=8)).make_machine
     place = (p2b.system.config.deployment, "shuffler", 0)
