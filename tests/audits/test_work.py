@@ -15,7 +15,7 @@ import pytest
 from scipy import stats
 
 from hushstream.replay.audits.roles import work
-from hushstream.replay.audits.roles.work import Work, fewest, tested
+from hushstream.replay.audits.roles.work import Work, audit_result_of, fewest
 from hushstream.replay.audits.row import Row
 from hushstream.replay.studies.bgt.audits.work import works as bgt
 from hushstream.replay.studies.colin.audits.work import works as colin
@@ -137,21 +137,21 @@ def test_chance_fails_an_equal_role_no_more_often_than_is_stated(pairs: int) -> 
 
 
 def test_a_difference_is_found_and_which_takes_longer_is_said() -> None:
-    slower, faster = tested(ratios(60, 0.17), ALPHA), tested(ratios(60, -0.17), ALPHA)
+    slower, faster = audit_result_of(ratios(60, 0.17), ALPHA), audit_result_of(ratios(60, -0.17), ALPHA)
     assert slower.structure == "slots that hold nothing take over 2% longer in 60 of 60 pairs"
     assert faster.structure == "slots that hold something take over 2% longer in 60 of 60 pairs"
     assert not slower.passed
 
 
 def test_no_difference_passes_and_its_power_is_said() -> None:
-    equal = tested(ratios(120, 0.0), ALPHA)
+    equal = audit_result_of(ratios(120, 0.0), ALPHA)
     assert equal.passed
     row = Row("time", "role", "about", None, equal)
     assert row.verdict.startswith("within the claim; middle ")
     assert row.verdict.endswith(" for 15%")
     # A normal spread of 2 %: 5 % is over the margin in 93 of 100 pairs, and 120 pairs need 87.
     assert "power 1.000 for 5%, 1.000 for 15%" in row.verdict
-    noisy = tested(ratios(60, 0.0, spread=0.3), ALPHA)
+    noisy = audit_result_of(ratios(60, 0.0, spread=0.3), ALPHA)
     assert "power 0.000 for 5%" in noisy.remark, "too few for so wide a spread"
 
 

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 from hushstream.privacy.promises.promise import REPRODUCIBLE
-from hushstream.replay.catalogue.worlds import make_world
+from hushstream.replay.catalogue.worlds import seeded_world
 from hushstream.replay.report.replayed import document, table, write
 from hushstream.replay.report.results import RoleCheck, StatedGuarantee
 from hushstream.replay.report.values import BadResult, ReportNotWritten
@@ -215,9 +215,9 @@ def test_a_run_that_cannot_be_is_refused_before_anything_runs(options, says):
 
 
 def test_a_world_that_is_not_public_is_refused_as_regret_is_exact(monkeypatch):
-    def private(name, **options):
-        return replace(make_world(name, **options), public=False)
+    def private(name, options, seed):
+        return replace(seeded_world(name, options, seed), public=False)
 
-    monkeypatch.setattr("hushstream.replay.studies.colin.run.make_world", private)
+    monkeypatch.setattr("hushstream.replay.studies.colin.run.seeded_world", private)
     with pytest.raises(HushstreamError, match="dataset: expected a public one, as regret is an exact figure"):
         run_collaborative(CollaborativeOptions(world=SMALL, rounds_per_phase=3))

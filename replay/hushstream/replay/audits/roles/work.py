@@ -105,12 +105,12 @@ def audit_times(work: Work) -> Run:
         order, state = np.random.default_rng().integers(0, 2, size=pairs), work.state_before_batch()
         _pair(work, state, batches, 0)
         ratios = np.log([_pair(work, state, batches, first) for first in order])
-        return tested(ratios, false_alarm)
+        return audit_result_of(ratios, false_alarm)
 
     return run
 
 
-def tested(ratios: NDArray[np.float64], false_alarm: float) -> AuditResult:
+def audit_result_of(ratios: NDArray[np.float64], false_alarm: float) -> AuditResult:
     """Judge the log ratios of pairs of times, (pairs,): of null slots against full ones."""
     pairs, margin = len(ratios), math.log1p(MARGIN)
     longer = int(np.count_nonzero(ratios > margin)), int(np.count_nonzero(ratios < -margin))
