@@ -51,6 +51,7 @@ DERIVED: Mapping[tuple[str, ...], str] = {
         "_count",
         "_first",
         "_last",
+        "_last_block",
         "_places",
         "_slots_left",
         "_tags",
