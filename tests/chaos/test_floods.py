@@ -106,7 +106,8 @@ class Flooded:
         judges = np.arange(PEOPLE, PEOPLE + JUDGES)
         policy = self.learner.terms.policy
         state = policy.shared("private").state
-        chosen = [policy.choose(state, context, lambda ties: 0, None)[0] for context in self.world.contexts(judges, 0)]
+        contexts = self.world.contexts(judges, 0)
+        chosen = [policy.highest.choose(policy.scores(state, context), 0)[0] for context in contexts]
         return float(self.values(judges, 0)[np.arange(JUDGES), chosen].mean())
 
     def contents(self) -> Counter[bytes]:

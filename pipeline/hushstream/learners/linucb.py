@@ -193,7 +193,7 @@ class LinUCB:
         self._alpha_squared = np.array(alpha * alpha, dtype=np.float32)
         self._scaled = np.empty(dimension, dtype=np.float32)
         self._zero = np.zeros((), dtype=np.float32)
-        self._highest = Highest(arms)
+        self.highest = Highest(arms)
         self._product = np.empty(dimension + 1, dtype=np.float32)
         self._inverse_product = self._product[:dimension]
         self._column = self._inverse_product[:, None]
@@ -240,7 +240,7 @@ class LinUCB:
             NoEligibleArm: ``eligible`` allows none.
             LearnerError: the scores are not numbers.
         """
-        return self._highest.choose(self.scores(state, context), tie, eligible)
+        return self.highest.choose(self.scores(state, context), tie, eligible)
 
     def learn(self, state: LinUCBState, context: Float32, arm: int, reward: float) -> None:
         """Fold one interaction into the state (Sherman-Morrison; copies a shared state first)."""

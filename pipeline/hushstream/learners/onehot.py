@@ -129,7 +129,7 @@ class OneHotUCB:
         self.arms = arms
         self.codes = codes
         self.alpha = alpha
-        self._highest = Highest(arms)
+        self.highest = Highest(arms)
 
     def scores(self, state: OneHotState, code: int) -> Float64:
         """The upper confidence bound of every arm, (K,); a view, not to be written."""
@@ -151,7 +151,7 @@ class OneHotUCB:
             NoEligibleArm: ``eligible`` allows none.
         """
         scores = self.scores(state, code)
-        return self._highest.choose(scores if eligible is None else scores.copy(), tie, eligible)
+        return self.highest.choose(scores if eligible is None else scores.copy(), tie, eligible)
 
     def learn(self, state: OneHotState, code: int, arm: int, reward: float) -> None:
         """Fold one interaction into the state."""

@@ -185,7 +185,7 @@ class SparseUCB:
         self._means, self._variances = self._products[0, :arms], self._products[1, arms:]
         self._scores = np.empty(arms, dtype=np.float32)
         self._zero = np.zeros((), dtype=np.float32)
-        self._highest = Highest(arms)
+        self.highest = Highest(arms)
 
     def scores(self, model: SparseModel, own: OwnSteps | None, context: SparseContext) -> Float32:
         """The score of every arm, (K,) float32, in scratch memory of the kernel.
@@ -227,7 +227,7 @@ class SparseUCB:
             NoEligibleArm: ``eligible`` allows none.
             LearnerError: the scores are not numbers.
         """
-        return self._highest.choose(self.scores(model, own, context), tie, eligible)
+        return self.highest.choose(self.scores(model, own, context), tie, eligible)
 
     def learn(self, model: SparseModel, own: OwnSteps, context: SparseContext, arm: int, reward: float) -> None:
         """Fold one interaction into what the user learned alone; arguments as in `scores`."""

@@ -135,6 +135,8 @@ class _ContextGatherer:
         "_width",
         "rejects",
     )
+    _entry: np.dtype[Any] = batches.FLOAT32
+    """An entry of a context, as records hold it."""
 
     def __init__(self, dimension: int, arms: int) -> None:
         self._dimension = dimension
@@ -299,14 +301,12 @@ class _ContextGatherer:
         place = (len(self._event_ids), offset, fields["user"], timestamp_ms)
         self._marks.append(ForgetMark(*place, fields["config_digest"]))
 
-    def _contexts(self) -> NDArray[Any]:
-        contexts = np.frombuffer(b"".join(self._chunks), dtype=batches.FLOAT32).reshape(-1, self._dimension)
-        contexts = contexts.astype(np.float32, copy=False)
-        finite = np.isfinite(contexts)
-        return contexts if finite.all() else self._drop(contexts, np.logical_and.reduce(finite, axis=1))
-
     def columns(self) -> ContextColumns:
-        contexts = self._contexts()
+        stored = np.frombuffer(b"".join(self._chunks), self._entry).reshape(-1, self._dimension)
+        contexts = stored.astype(self._entry.newbyteorder("="), copy=False)
+        finite = np.isfinite(contexts)
+        if not finite.all():
+            contexts = self._drop(contexts, np.logical_and.reduce(finite, axis=1))
         return ContextColumns(
             self._event_ids,
             self._users,
@@ -341,6 +341,7 @@ class _RowGatherer(_ContextGatherer):
     """Collects rows of declared features: bytes of one size under one digest. The caller's schema checks the values."""
 
     __slots__ = ("_digest",)
+    _entry = np.dtype(np.uint8)
 
     def __init__(self, form: RowForm, arms: int) -> None:
         super().__init__(form.row_bytes, arms)
@@ -358,9 +359,6 @@ class _RowGatherer(_ContextGatherer):
             super().batch(offset, timestamp_ms, columns)
         else:
             self.rejects.append(Reject(offset, -1, Reason.OTHER_FEATURES))
-
-    def _contexts(self) -> NDArray[Any]:
-        return np.frombuffer(b"".join(self._chunks), dtype=np.uint8).reshape(-1, self._width)
 
 
 _ROW_LISTS = (

@@ -29,7 +29,7 @@ from hushstream.privacy.keys import Key
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout, layout_of
 from hushstream.systems.p2b.contribution.feature_slots import pack_null, pack_reports, slot_bytes
 from hushstream.systems.p2b.edge.agent import EdgeAgent
-from hushstream.systems.p2b.edge.choosing import TwoCandidates
+from hushstream.systems.p2b.edge.candidates import TwoCandidates
 from hushstream.systems.p2b.edge.feature_policy import FeaturePolicy
 from hushstream.systems.p2b.edge.terms import EdgeTerms
 from hushstream.systems.p2b.guarantee.form import layout_digest

@@ -46,11 +46,6 @@ class DecodedContexts:
     losses: list[tuple[int, int]] = field(default_factory=list)
     """Losses of each row (`FeatureSchema.losses`), if features are declared."""
 
-    def rows_of(self, part: InputSlice) -> range:
-        """The range of rows that belong to records of a slice."""
-        offsets = self.columns.offsets
-        return range(bisect_left(offsets, part.low), bisect_left(offsets, part.high))
-
 
 Pieces: TypeAlias = Sequence[tuple[DecodedContexts, range]]
 """Decoded contexts in log order, each with the range of the rows that are meant."""
@@ -86,7 +81,9 @@ class Arrivals:
         if reached < part.high:
             fresh = part.records[bisect_left(part.records, reached, key=attrgetter("offset")) :]
             self._pieces.append(self._decode(part._replace(low=reached, records=fresh)))
-        return [(piece, piece.rows_of(part)) for piece in self._pieces if piece.low < part.high]
+        low, high = part.low, part.high
+        covering = [(piece, piece.columns.offsets) for piece in self._pieces if piece.low < high]
+        return [(piece, range(bisect_left(offsets, low), bisect_left(offsets, high))) for piece, offsets in covering]
 
     def take(self, part: InputSlice) -> Pieces:
         """See `over`, of a slice that is folded now: the pieces that end with it are not kept."""

@@ -209,7 +209,12 @@ class Batch(AnsweredBatch):
         covered = range(self.contexts.low, self.contexts.high)
         for reject in self.clicks.rejects:
             self.refuse(reject.reason, self.clicks.part, reject.offset, reject.row)
-        self._refuse_contexts(covered)
+        for piece, _ in self._pieces:
+            for reject in piece.columns.rejects:
+                if reject.offset in covered:
+                    self.refuse(reject.reason, self.contexts, reject.offset, reject.row)
+        for offset in (offset for piece, _ in self._pieces for offset in piece.oversized if offset in covered):
+            self.refuse(Refusal.TOO_MANY_ROWS, self.contexts, offset)
         for piece, rows in self._pieces:
             done = rows.start
             for missing, at_end in piece.losses[rows.start : rows.stop]:
@@ -227,16 +232,6 @@ class Batch(AnsweredBatch):
             now_ms = yield from self._runs(piece, range(done, rows.stop), now_ms)
         if min(self.clicks.next_ms, self.public.next_ms) < NEVER_MS:
             yield from self._before(NEVER_MS - 1)
-
-    def _refuse_contexts(self, covered: range) -> None:
-        for piece, _ in self._pieces:
-            for reject in piece.columns.rejects:
-                if reject.offset in covered:
-                    self.refuse(reject.reason, self.contexts, reject.offset, reject.row)
-        for piece, _ in self._pieces:
-            for offset in piece.oversized:
-                if offset in covered:
-                    self.refuse(Refusal.TOO_MANY_ROWS, self.contexts, offset)
 
     def _runs(self, decoded: DecodedContexts, rows: range, now_ms: int) -> Generator[Item, None, int]:
         """Yield runs of rows, each after the inputs before it; returns the log time of the last one."""

@@ -26,7 +26,7 @@ from hushstream.systems.p2b.contribution.errors import ContributionError
 from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
 from hushstream.systems.p2b.contribution.feature_slots import slot_bytes
 from hushstream.systems.p2b.device.stated import Statement
-from hushstream.systems.p2b.edge.choosing import TwoCandidates
+from hushstream.systems.p2b.edge.candidates import TwoCandidates
 from hushstream.systems.p2b.edge.feature_policy import FeaturePolicy
 from hushstream.systems.p2b.edge.policy import COLD
 from hushstream.systems.p2b.edge.terms import EdgeTerms

@@ -3,8 +3,8 @@
 It decides with its own copy of the shared model, learns from its own feedback, and owes one slot after a
 stated number of decisions. The content of a slot is private, but its existence and its time are public (PRIVACY rule
 2). So a slot falls due by the number of decisions and by log time, whatever contexts and clicks say, and a slot whose
-interaction has no reward yet holds null. `EdgeTerms.choice` chooses the interaction of a slot with coins from the
-user's key.
+interaction has no reward yet holds null. `EdgeTerms.choice` (`DrawnBefore`, or `TwoCandidates` of declared features)
+chooses the interaction of a slot with coins from the user's key.
 
 A slot's report id is a pseudorandom function of the user's key and the slot's number in their life, and nothing else.
 The shuffler counts an id once for as long as the deployment lasts (`hushstream.systems.p2b.shuffler.windows`). So even
@@ -18,7 +18,7 @@ The learner role runs many of these agents on a stream, with the same code and t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,15 +28,17 @@ from hushstream.learners.exploration import Drawn, EpsilonMixture, Exploration, 
 from hushstream.privacy.keys import Key
 from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.contribution.slots import reward_level
-from hushstream.systems.p2b.edge.choosing import Began, Interaction, Resolved, uniform
 from hushstream.systems.p2b.edge.policy import UNSCORED, LearnerState
 from hushstream.systems.p2b.edge.terms import (
     CERTAIN,
     HISTOGRAM_TOLERANCE,
     Allowance,
+    Began,
     Choice,
     EdgeTerms,
+    Interaction,
     OlderState,
+    Resolved,
     Slot,
 )
 
@@ -93,8 +95,10 @@ class EdgeAgent:
         """What waits for slots that were not taken yet, as `SlotChoice` holds it."""
         # The slot in progress is begun again: its coins come from the key alone, so they are the same as before.
         done = self.decided % terms.after_interactions
-        if done if terms.renew_ms is None else self._in_slot():
-            began = self._begin_slot(self.decided - done if terms.renew_ms is None else self.first)
+        in_slot = done > 0 if terms.renew_ms is None else self._in_slot()
+        if in_slot and self.due < terms.lifetime_slots:
+            first = self.decided - done if terms.renew_ms is None else self.first
+            began = Began(self.due, first, terms.after_interactions)
             self._waits = terms.choice.decided(self._waits, key, self.seen_ms, began)
 
     @property
@@ -127,8 +131,9 @@ class EdgeAgent:
 
     def decide_publicly(self, context: NDArray[np.float32], eligible: NDArray[np.bool_] | None = None) -> Choice:
         """Choose the best arm of the shared model alone; nothing of the decision is remembered, learned or reported."""
-        shared = self.terms.policy.shared(self.track)
-        arm, ties = self.terms.policy.choose(shared.state, context, self._pick, eligible)
+        policy = self.terms.policy
+        shared = policy.shared(self.track)
+        arm, ties = policy.highest.choose(policy.scores(shared.state, context), self._pick, eligible)
         return Choice(arm, CERTAIN // ties, shared.version, False, False)
 
     def decide(
@@ -175,9 +180,10 @@ class EdgeAgent:
         ``best`` is the only arm with the highest score, where the caller has computed it already (`LookAhead`).
         """
         self.open.forget_answers(log_time_ms)
-        terms, context = self.terms, self.terms.policy.kept(context)
+        terms, policy = self.terms, self.terms.policy
+        context = policy.kept(context)
         if self.state is None:
-            shared = terms.policy.shared(self.track)
+            shared = policy.shared(self.track)
             state, version = shared.state, shared.version
         else:
             state, version = self.state, self.base_version
@@ -186,7 +192,7 @@ class EdgeAgent:
         elif best != UNSCORED:
             arm, propensity = best, CERTAIN
         else:
-            arm, ties = terms.policy.choose(state, context, self._pick, eligible)
+            arm, ties = policy.highest.choose(policy.scores(state, context), self._pick, eligible)
             propensity = CERTAIN // ties
         self.seen_ms, index = log_time_ms, self.decided
         slot_due = self._count_decision(log_time_ms)
@@ -382,7 +388,12 @@ class EdgeAgent:
         """Count a decision, and begin a slot if it is the first of one; returns whether a slot falls due with it."""
         terms, index, slot_length = self.terms, self.decided, self.terms.after_interactions
         begins = index % slot_length == 0 if terms.renew_ms is None else self._renews(log_time_ms)
-        began = self._begin_slot(index) if begins else None
+        began = None
+        # Without the cap of a life a user would get slots without end, and no bound on their cost would hold.
+        if begins and self.due < terms.lifetime_slots:
+            began = Began(self.due, index, slot_length)
+            if terms.renew_ms is not None:
+                self.first = index
         self._waits = terms.choice.decided(self._waits, self._key, log_time_ms, began)
         self.decided = index + 1
         if terms.renew_ms is None:
@@ -396,18 +407,8 @@ class EdgeAgent:
         return falls_due
 
     def _renews(self, log_time_ms: int) -> bool:
-        """Where slots are renewed: whether the next decision is the first of a slot."""
-        terms = self.terms
-        # Without the cap of a life a user would get slots without end, and no bound on their cost would hold.
-        return not self._in_slot() and self.due < terms.lifetime_slots and log_time_ms >= self.renews_ms
-
-    def _begin_slot(self, first: int) -> Began | None:
-        """Begin the slot whose first decision has this index; None beyond the slots of a life."""
-        terms = self.terms
-        slot = first // terms.after_interactions
-        if terms.renew_ms is not None:
-            slot, self.first = self.due, first
-        return Began(slot, first, terms.after_interactions) if slot < terms.lifetime_slots else None
+        """Where slots are renewed: whether the next decision is the first of a slot, if the user has slots left."""
+        return not self._in_slot() and log_time_ms >= self.renews_ms
 
     def _in_slot(self) -> bool:
         """Where slots are renewed: whether the newest slot has begun and is not due yet."""
@@ -453,6 +454,73 @@ class EdgeAgent:
         arms = self.terms.policy.arms
         if not 0 <= arm < arms:
             raise HushstreamError(f"feedback: expected an arm from 0 to {arms - 1}, got another number")
+
+
+# Which interaction a slot holds, where it is drawn before it happens.
+
+
+class DrawnTargets(NamedTuple):
+    """What waits for slots where the interaction is drawn before it happens.
+
+    Attributes:
+        targets: the index of each drawn decision, and the slot that its interaction goes into.
+        kept: the slots whose drawn interaction is resolved, and that interaction.
+    """
+
+    targets: dict[int, int]
+    kept: dict[int, Interaction]
+
+
+# Most users have neither most of the time, so they share these: an empty dictionary for each takes 64 bytes or more.
+_NO_TARGETS: dict[int, int] = {}
+_NOTHING_KEPT: dict[int, Interaction] = {}
+_NOTHING_DRAWN = DrawnTargets(_NO_TARGETS, _NOTHING_KEPT)
+
+
+class DrawnBefore:
+    """Draws, from the user's key, one of the decisions that a slot covers before any of them is made."""
+
+    nothing = _NOTHING_DRAWN
+
+    def decided(self, waits: DrawnTargets, key: Key, log_time_ms: int, began: Began | None) -> DrawnTargets:
+        if began is None:
+            return waits
+        target = began.first + uniform(key, "slot-target", began.slot, began.length)
+        return waits._replace(targets={**waits.targets, target: began.slot})
+
+    def resolved(self, waits: DrawnTargets, slot: int, one: Resolved) -> DrawnTargets:
+        aimed = waits.targets.get(one.number)
+        return waits if aimed is None else waits._replace(kept={**waits.kept, aimed: one.interaction})
+
+    def taken(
+        self, waits: DrawnTargets, key: Key, log_time_ms: int, slot: int
+    ) -> tuple[Interaction | None, DrawnTargets]:
+        targets = {index: aimed for index, aimed in waits.targets.items() if aimed != slot} or _NO_TARGETS
+        kept = {other: one for other, one in waits.kept.items() if other != slot} or _NOTHING_KEPT
+        return waits.kept.get(slot), _drawn_targets(targets, kept)
+
+    def dump(self, waits: DrawnTargets) -> dict[str, Any]:
+        return {
+            "targets": [{"index": index, "slot": slot} for index, slot in waits.targets.items()],
+            "kept": [{"slot": slot, **one.dump()} for slot, one in waits.kept.items()],
+        }
+
+    def load(self, dumped: Mapping[str, Any]) -> DrawnTargets:
+        targets = {item["index"]: item["slot"] for item in dumped["targets"]} or _NO_TARGETS
+        kept = {item["slot"]: Interaction.load(item, np.float32) for item in dumped["kept"]} or _NOTHING_KEPT
+        return _drawn_targets(targets, kept)
+
+
+def _drawn_targets(targets: dict[int, int], kept: dict[int, Interaction]) -> DrawnTargets:
+    return DrawnTargets(targets, kept) if targets or kept else _NOTHING_DRAWN
+
+
+def uniform(key: Key, purpose: str, number: int, below: int) -> int:
+    """A keyed uniform integer in [0, below): 128 bits reduced, so its bias is under below * 2^-128."""
+    return int.from_bytes(key.digest(purpose, number.to_bytes(8, "little")), "little") % below
+
+
+# What a context is.
 
 
 def normalised(contexts: NDArray[np.float32]) -> NDArray[np.bool_]:

@@ -9,10 +9,15 @@ A click is a reward above 0.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
+import numpy as np
+
+from hushstream.privacy.keys import Key
 from hushstream.systems.p2b.contribution.errors import ContributionError
+from hushstream.systems.p2b.edge.terms import Began, Interaction, Resolved
 
 T = TypeVar("T")
 
@@ -74,3 +79,100 @@ class Candidates(Generic[T]):
         wants_click = chance is not None and word < int(chance * _WORD)
         first, second = (self.clicked, self.drawn) if wants_click else (self.drawn, self.clicked)
         return second if first is None else first
+
+
+class WaitingCandidates(NamedTuple):
+    """What waits for slots where each slot has two candidates.
+
+    Attributes:
+        resolved: resolved interactions whose reward window has not ended, each behind the slot that covers it.
+        candidates: the candidates of each slot.
+    """
+
+    resolved: tuple[tuple[int, Resolved], ...]
+    candidates: Mapping[int, Candidates[Interaction]]
+
+
+_NOTHING_WAITS = WaitingCandidates((), {})
+_NO_CANDIDATES: Candidates[Interaction] = Candidates()
+
+
+class TwoCandidates:
+    """Keeps two candidates for a slot, the first clicked interaction and one drawn from the unclicked (`Candidates`).
+
+    An interaction becomes a candidate when its reward window has ended, even if its reward came earlier. Otherwise
+    rewarded interactions would become candidates before those that get no reward. The end of a phase ends all reward
+    windows.
+    """
+
+    nothing = _NOTHING_WAITS
+
+    def __init__(self, chance: float | None) -> None:
+        """Choose with the probability that a slot holds the clicked candidate (`click_chance`)."""
+        self._chance = chance
+
+    def resolved(self, waits: WaitingCandidates, slot: int, one: Resolved) -> WaitingCandidates:
+        return waits._replace(resolved=(*waits.resolved, (slot, one)))
+
+    def decided(self, waits: WaitingCandidates, key: Key, log_time_ms: int, began: Began | None) -> WaitingCandidates:
+        return self._settled(waits, key, log_time_ms)
+
+    def _settled(self, waits: WaitingCandidates, key: Key, log_time_ms: int) -> WaitingCandidates:
+        """Make candidates of the interactions whose reward window has ended."""
+        ended = [item for item in waits.resolved if item[1].deadline_ms <= log_time_ms]
+        if not ended:
+            return waits
+        candidates = dict(waits.candidates)
+        for slot, one in sorted(ended, key=lambda item: item[1].number):
+            clicked, word = one.interaction.reward > 0, _word(key, "slot-candidate", one.number)
+            pair = candidates.get(slot, _NO_CANDIDATES)
+            candidates[slot] = pair.observe(one.interaction, clicked, self._chance, word)
+        resolved = tuple(item for item in waits.resolved if item[1].deadline_ms > log_time_ms)
+        return WaitingCandidates(resolved, candidates)
+
+    def taken(
+        self, waits: WaitingCandidates, key: Key, log_time_ms: int, slot: int
+    ) -> tuple[Interaction | None, WaitingCandidates]:
+        waits = self._settled(waits, key, log_time_ms)
+        pair = waits.candidates.get(slot)
+        chosen = None if pair is None else pair.chosen(self._chance, _word(key, "slot-choice", slot))
+        resolved = tuple(item for item in waits.resolved if item[0] != slot)
+        candidates = {other: one for other, one in waits.candidates.items() if other != slot}
+        return chosen, WaitingCandidates(resolved, candidates) if resolved or candidates else _NOTHING_WAITS
+
+    def dump(self, waits: WaitingCandidates) -> dict[str, Any]:
+        return {
+            "resolved": [
+                {"slot": slot, "index": one.number, "deadline_ms": one.deadline_ms, **one.interaction.dump()}
+                for slot, one in waits.resolved
+            ],
+            "candidates": [
+                {
+                    "slot": slot,
+                    "count": pair.count,
+                    "clicked": [] if pair.clicked is None else [pair.clicked.dump()],
+                    "drawn": [] if pair.drawn is None else [pair.drawn.dump()],
+                }
+                for slot, pair in waits.candidates.items()
+            ],
+        }
+
+    def load(self, dumped: Mapping[str, Any]) -> WaitingCandidates:
+        resolved = tuple(
+            (item["slot"], Resolved(item["index"], item["deadline_ms"], Interaction.load(item, np.uint8)))
+            for item in dumped["resolved"]
+        )
+        candidates = {item["slot"]: _candidates(item) for item in dumped["candidates"]}
+        return WaitingCandidates(resolved, candidates) if resolved or candidates else _NOTHING_WAITS
+
+
+def _candidates(item: Mapping[str, Any]) -> Candidates[Interaction]:
+    clicked, drawn = (
+        next((Interaction.load(one, np.uint8) for one in item[name]), None) for name in ("clicked", "drawn")
+    )
+    return Candidates(clicked, drawn, item["count"])
+
+
+def _word(key: Key, purpose: str, number: int) -> int:
+    """A keyed uniform integer below 2^64."""
+    return int.from_bytes(key.digest(purpose, number.to_bytes(8, "little"))[:8], "little")

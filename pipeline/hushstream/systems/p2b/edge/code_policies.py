@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import sqrt
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hushstream.learners.errors import LearnerError
-from hushstream.learners.linucb import Bools, Float32, LinUCB, LinUCBModel, LinUCBState
+from hushstream.learners.linucb import Float32, LinUCB, LinUCBModel, LinUCBState
 from hushstream.learners.onehot import OneHotModel, OneHotState, OneHotUCB
 from hushstream.systems.p2b.contribution.encoder import Encoder
 from hushstream.systems.p2b.contribution.slots import Report, pack
@@ -84,15 +84,6 @@ class UserLinUCB(LinUCB):
         _sqrt(scores, scores)
         _add(means, scores, scores)
         return scores
-
-    def choose(
-        self,
-        state: UserState,
-        context: Float32,
-        tie: int | Callable[[int], int] = 0,
-        eligible: Bools | None = None,
-    ) -> tuple[int, int]:
-        return self._highest.choose(self.scores(state, context), tie, eligible)
 
     def _take_off(self, state: OwnUpdates, context: Float32, means: Float32, widths: Float32) -> None:
         """Subtract what a user's own steps change from the base's means and squared widths of a context, (K,) each."""
@@ -215,6 +206,7 @@ class OneHotPolicy(_OnCodes):
         self._encoder = encoder
         self._alpha = alpha
         self._kernel = OneHotUCB(arms, codes, alpha)
+        self.highest = self._kernel.highest
         cold = OneHotModel.cold(arms, codes, ridge).state(alpha)
         self._models: SharedModels[OneHotState] = SharedModels((COLD, *tracks), cold)
 
@@ -227,21 +219,13 @@ class OneHotPolicy(_OnCodes):
         model = self._models.retain(track)
         return model.version, model.state.fork()
 
-    def choose(
-        self,
-        state: OneHotState,
-        context: NDArray[np.float32],
-        tie: Callable[[int], int],
-        eligible: NDArray[np.bool_] | None,
-    ) -> tuple[int, int]:
-        return self._kernel.choose(state, self.encode(context), tie, eligible)
-
     def best(self, states: Sequence[OneHotState], contexts: NDArray[np.float32]) -> Sequence[int]:
         """See `SharedPolicy.best`: codes are found one by one, and a score is read from a table."""
         return [UNSCORED] * len(states)
 
     def scores(self, state: OneHotState, context: NDArray[np.float32]) -> NDArray[np.floating]:
-        return self._kernel.scores(state, self.encode(context))
+        """See `SharedPolicy.scores`: a copy, because the kernel's scores are a view of the table."""
+        return self._kernel.scores(state, self.encode(context)).copy()
 
     def learned(self, state: OneHotState, context: NDArray[np.float32], arm: int, reward: float) -> OneHotState:
         self._kernel.learn(state, self.encode(context), arm, reward)

@@ -13,7 +13,7 @@ shared models start that row again (`FeaturePolicy.entered`) from items that are
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,7 @@ class FeaturePolicy:
         self.context_dimension = layout.schema.row_bytes
         self._layout = layout
         self._kernel = SparseUCB(layout.arms, layout.cells, layout.places)
+        self.highest = self._kernel.highest
         self._models: SharedModels[FeatureState] = SharedModels(tracks, FeatureState(cold))
         self._prepared: dict[bytes, SparseContext] = {}
         self._cold = cold
@@ -107,15 +108,6 @@ class FeaturePolicy:
         if self._catalogue is None:
             return context.copy()
         return np.frombuffer(context.tobytes() + _CATALOGUE.pack(self._version), np.uint8)
-
-    def choose(
-        self,
-        state: FeatureState,
-        context: NDArray[np.uint8],
-        tie: Callable[[int], int],
-        eligible: NDArray[np.bool_] | None,
-    ) -> tuple[int, int]:
-        return self._kernel.choose(state.model, self._own(state), self._context(context), tie, eligible)
 
     def best(self, states: Sequence[FeatureState], contexts: NDArray[np.uint8]) -> Sequence[int]:
         """See `SharedPolicy.best`: scores no context here, because `prepare` has done the work that contexts share."""

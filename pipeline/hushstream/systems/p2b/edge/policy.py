@@ -5,12 +5,13 @@ One policy serves all agents of a process. What a user learned alone is a state,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hushstream.learners.highest import Highest
 from hushstream.learners.onehot import OneHotState
 from hushstream.systems.p2b.edge.feature_state import FeatureState
 from hushstream.systems.p2b.edge.low_rank import UserState
@@ -22,7 +23,7 @@ COLD = "cold"
 """The track without a shared model."""
 
 UNSCORED = -1
-"""In place of the best arm of a context: `SharedPolicy.choose` must choose."""
+"""In place of the best arm of a context: `SharedPolicy.highest` must choose."""
 
 
 class SharedPolicy(Protocol):
@@ -30,10 +31,12 @@ class SharedPolicy(Protocol):
 
     Attributes:
         arms: K.
+        highest: chooses the arm with the highest of `scores`.
         context_dimension: d, entries of a context as it comes.
     """
 
     arms: int
+    highest: Highest
     context_dimension: int
 
     @property
@@ -55,23 +58,14 @@ class SharedPolicy(Protocol):
     def kept(self, context: NDArray[Any]) -> NDArray[Any]:
         """The copy of a context (d,) that a decision keeps until it is learned from."""
 
-    def choose(
-        self,
-        state: Any,
-        context: NDArray[Any],
-        tie: Callable[[int], int],
-        eligible: NDArray[np.bool_] | None,
-    ) -> tuple[int, int]:
-        """Arm and number of tied arms; ``tie(n)`` settles a tie among n arms."""
-
     def best(self, states: Sequence[Any], contexts: NDArray[Any]) -> Sequence[int]:
-        """For each of n states and its context of (n, d), the arm that `choose` would give, from scores of equal bits.
+        """For each of n states and its context of (n, d), the arm that `highest` chooses, from scores of equal bits.
 
         It is `UNSCORED` if arms are tied, or if scoring many contexts together saves nothing.
         """
 
     def scores(self, state: Any, context: NDArray[Any]) -> NDArray[np.floating]:
-        """(K,) the score of every arm, by which `choose` chooses; valid until the next call of the policy."""
+        """(K,) the score of every arm, which the caller may overwrite; valid until the next call of the policy."""
 
     def learned(self, state: Any, context: NDArray[Any], arm: int, reward: float) -> Any:
         """A user's own state with one interaction folded in; it may be the same object, which has changed."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hushstream.learners.exploration import WHOLE, Exploration
+from hushstream.privacy.keys import Key
 from hushstream.schemas.errors import HushstreamError
-from hushstream.systems.p2b.edge.choosing import DrawnBefore, Interaction, SlotChoice
 from hushstream.systems.p2b.edge.policy import SharedPolicy
 
 CERTAIN = WHOLE
@@ -43,6 +47,73 @@ class Choice(NamedTuple):
     def propensity(self) -> float:
         """Probability with which the arm was chosen, in [0, 1]."""
         return self.billionths / CERTAIN
+
+
+class Interaction(NamedTuple):
+    """An interaction in clear: context (d,) or bytes (n,) of a feature row, the arm on screen, reward in [0, 1]."""
+
+    context: NDArray[Any]
+    arm: int
+    reward: float
+
+    def dump(self) -> dict[str, Any]:
+        """The interaction as plain values, for a snapshot."""
+        return {"context": self.context.tobytes(), "arm": self.arm, "reward": self.reward}
+
+    @classmethod
+    def load(cls, dumped: Mapping[str, Any], form: type[np.generic]) -> Interaction:
+        """The interaction that `dump` described; ``form`` is the type of an entry of its context."""
+        return cls(np.frombuffer(dumped["context"], form), dumped["arm"], dumped["reward"])
+
+
+class Resolved(NamedTuple):
+    """An interaction whose reward is known.
+
+    Attributes:
+        number: the index of its decision among all decisions of the user.
+        deadline_ms: log time at which its wait for a reward ends.
+        interaction: the interaction.
+    """
+
+    number: int
+    deadline_ms: int
+    interaction: Interaction
+
+
+class Began(NamedTuple):
+    """A slot that has begun: its number, the index of its first decision, and how many decisions it covers."""
+
+    slot: int
+    first: int
+    length: int
+
+
+class SlotChoice(Protocol):
+    """How the interaction of a slot is chosen; the same for all users of a deployment.
+
+    The interactions that wait for slots are a plain value (``waits``), which these methods take and return. Most users
+    have no waiting interactions most of the time; they all share one empty value.
+
+    Attributes:
+        nothing: the value of ``waits`` for a new user.
+    """
+
+    nothing: Any
+
+    def decided(self, waits: Any, key: Key, log_time_ms: int, began: Began | None) -> Any:
+        """Take in that a decision was made at a log time, and the slot that began with it; return the new ``waits``."""
+
+    def resolved(self, waits: Any, slot: int, one: Resolved) -> Any:
+        """Take in a resolved interaction of the decisions that a slot covers; return the new ``waits``."""
+
+    def taken(self, waits: Any, key: Key, log_time_ms: int, slot: int) -> tuple[Interaction | None, Any]:
+        """Return what a slot holds at a log time (None: the slot is null), and what waits for other slots."""
+
+    def dump(self, waits: Any) -> dict[str, Any]:
+        """Return ``waits`` as plain values, for a snapshot."""
+
+    def load(self, dumped: Mapping[str, Any]) -> Any:
+        """Return the ``waits`` that `dump` was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +167,9 @@ class EdgeTerms:
         lifetime_slots: how many slots a user has in their life; each costs the release's epsilon.
         levels: M, reward levels above 0.
         attribution_window_ms: a decision that was shown counts as reward 0 when this much log time has passed.
+        choice: chooses the interaction that a slot holds.
         contexts_per_period: how many contexts of one user are learned from in ``quota_period_ms``; None: all.
         quota_period_ms: length of a period of the quota, in log time.
-        choice: chooses the interaction that a slot holds.
         exploration: draws an arm from the scores; None: the highest score is taken.
         renew_ms: how much log time after a slot fell due the next one may begin; None: the next slot begins at once.
     """
@@ -108,8 +179,8 @@ class EdgeTerms:
     lifetime_slots: int
     levels: int
     attribution_window_ms: int
+    choice: SlotChoice
     contexts_per_period: int | None = None
     quota_period_ms: int = 86_400_000
-    choice: SlotChoice = field(default_factory=DrawnBefore)
     exploration: Exploration | None = None
     renew_ms: int | None = None

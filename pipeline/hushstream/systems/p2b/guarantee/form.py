@@ -30,12 +30,12 @@ from hushstream.systems.p2b.contribution.feature_layout import FeatureLayout
 from hushstream.systems.p2b.contribution.feature_slots import SLOT_RECORD, slot_bytes
 from hushstream.systems.p2b.contribution.sealed import SealOpener
 from hushstream.systems.p2b.contribution.slots import SLOT_BYTES, unpack
-from hushstream.systems.p2b.edge.agent import is_normalised, normalised
-from hushstream.systems.p2b.edge.candidates import click_chance
-from hushstream.systems.p2b.edge.choosing import DrawnBefore, SlotChoice, TwoCandidates
+from hushstream.systems.p2b.edge.agent import DrawnBefore, is_normalised, normalised
+from hushstream.systems.p2b.edge.candidates import TwoCandidates, click_chance
 from hushstream.systems.p2b.edge.code_policies import LinUCBPolicy, OneHotPolicy
 from hushstream.systems.p2b.edge.feature_policy import FeaturePolicy
 from hushstream.systems.p2b.edge.policy import SharedPolicy
+from hushstream.systems.p2b.edge.terms import SlotChoice
 from hushstream.systems.p2b.guarantee.promise import layout_of_slots
 from hushstream.systems.p2b.guarantee.summed import require_code_sizes, resolve_codes, summed_of
 from hushstream.systems.p2b.model_file import ExportedCodes, ExportedFeatures, ExportedModel

@@ -15,8 +15,7 @@ from hushstream.engine.records import Output
 from hushstream.privacy.keys import Key
 from hushstream.schemas import codec
 from hushstream.systems.p2b.contribution.sealed import seal
-from hushstream.systems.p2b.edge.choosing import Interaction
-from hushstream.systems.p2b.edge.terms import Slot
+from hushstream.systems.p2b.edge.terms import Interaction, Slot
 from hushstream.systems.p2b.guarantee.deployment import TRACKS, P2BSystem
 
 _RECORD_ROOM = 4096
