@@ -31,8 +31,7 @@ from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import role_work
 from hushstream.engine.declare.declaration import System
 from hushstream.engine.declare.role import Role
-from hushstream.engine.machine import Machine
-from hushstream.engine.one_input import OneInput
+from hushstream.engine.machine import Machine, folds_ahead
 from hushstream.engine.records import InputRecord, TopicPartition
 from hushstream.ops.connection import Connection, client_errors
 from hushstream.ops.repair import journal_walk
@@ -146,7 +145,7 @@ async def _folded_by(
     if source not in machine.inputs:
         return None
     chain, _ = await journal_walk(reader, role, home, system, keys)
-    name, window = f"{role.journal}/{home}", isinstance(machine, OneInput)
+    name, window = f"{role.journal}/{home}", folds_ahead(machine)
     ranges = () if chain.newest is None else machine.entry(chain.newest.value).inputs
     upto = max((part.high for part in ranges if (part.topic, part.partition) == source), default=0)
     if chain.newest is None or not upto:

@@ -241,6 +241,11 @@ def readers_of(machine: Machine) -> Sequence[FollowsModels]:
     return () if found is None else found.readers
 
 
+def folds_ahead(machine: Machine) -> bool:
+    """Whether the machine folds records that no record of its journal names yet, such as those of an open window."""
+    return hasattr(machine, "journaled")
+
+
 def float_ties(machine: Machine) -> int:
     """Number of replayed answers taken from the journal because this machine's floats differ by a rounding."""
     count: int = getattr(machine, "float_ties", 0)
