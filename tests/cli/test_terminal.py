@@ -87,7 +87,7 @@ def test_an_interrupted_command_says_so_in_one_line(cli, config, tmp_path: Path)
         _command("topics", "plan", "--deployment", str(tmp_path / "made"), "--security", str(settings)),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
     )
     # The pipe opens once the command reads it; the command then waits for what it holds.
     with settings.open("wb"):

@@ -329,7 +329,7 @@ class Disturbed:
         self._lost, self._same_until = Lost(source, low, first), {home: journaled}
         before = (await self._run.output_ends())[self._journal, home]
         refused = await self._run.start()
-        await refused.logged(f"--accept-loss {self._lost.word}: nothing will follow from them", PATIENCE_SECONDS)
+        await refused.logged(f"--accept-loss {self._lost.word}: nothing will follow from", PATIENCE_SECONDS)
         if len(self._undisturbed.journals) > 1:  # the others go on
             refused.kill(signal.SIGTERM)
         code, log = await refused.exit_code(PATIENCE_SECONDS), refused.log.read_text(encoding="utf-8")
