@@ -85,8 +85,7 @@ class Repair:
         One that may have replaced a mark is not among them while nobody has accepted that loss: where a copy of the
         logs has no record keys, a note would hide it.
         """
-        foreign = (one for one in self.records if one.why in (_NOT_OURS, _NO_MARK))
-        return tuple(one for one in foreign if not one.noted and not one.stops)
+        return tuple(one for one in self.records if one.why in (_NOT_OURS, _NO_MARK) and not (one.noted or one.stops))
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys."""
