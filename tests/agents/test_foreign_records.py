@@ -196,10 +196,12 @@ async def test_every_loss_names_the_command_that_mends_it_and_that_command_does(
         await asks("first")
         await put(bootstrap)
         await asks("second")
-        await learner.end()
-
         # The worker names the command; what is foreign is listed, and verify minds it until a note names it.
-        assert "`hushstream topics repair --role learner --deployment " in learner.said()
+        waiting = Patience(PATIENCE_SECONDS)
+        while "`hushstream topics repair --role learner --deployment " not in learner.said():
+            assert not waiting.over, learner.said()
+            await asyncio.sleep(0.1)
+        await learner.end()
         found, said = await hushstream(tmp_path, bootstrap, "topics", "repair", "--role", "shuffler")
         assert found == 0, said
         assert "Read journal-shuffler, marks-shuffler, state-shuffler: nothing foreign is there." in said

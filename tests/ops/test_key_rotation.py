@@ -5,19 +5,25 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import NewTopic
 
 from hushstream.agents.worker.deployment import KeySource
 from hushstream.agents.worker.roles import all_machines, role_work
+from hushstream.broker import EmbeddedBroker
 from hushstream.client.client import Client
 from hushstream.ops.check.findings import Status
 from hushstream.ops.check.verify import verify
+from hushstream.ops.connection import Connection
 from hushstream.ops.log_copy import LogCopy
+from hushstream.ops.resume import plan
 from hushstream.privacy.errors import RetiredKey
 from hushstream.privacy.key_files import load_ring, retire, rotate
 from hushstream.privacy.keys import generate_keys, key_path
 from hushstream.replay.runners.direct import DirectDriver, DirectEventLog
 from hushstream.replay.runners.memory import MemoryLog
 from hushstream.schemas import codec
+from hushstream.schemas.errors import HushstreamError
 from hushstream.systems.p2b.contribution.slots import Report, pack
 from hushstream.systems.p2b.system import declare
 
@@ -178,3 +184,29 @@ def test_a_journal_of_a_key_that_the_file_never_held_is_called_changed(played, t
     other = tmp_path / "other"
     generate_keys(other, ("edge", "shuffler"))
     assert not verify(LogCopy.of(log), system, KeySource(folder=other)).ok
+
+
+async def on_a_broker(worker, broker):
+    """Its logs as topics, with their log times."""
+    connection = Connection(broker.bootstrap, "turned.")
+    async with connection.admin("create topics") as admin:
+        settings = {"message.timestamp.type": "CreateTime"}
+        counts = worker.system.partitions.items()
+        await admin.create_topics([NewTopic(f"turned.{name}", n, 1, topic_configs=settings) for name, n in counts])
+    async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap) as producer:
+        for (topic, number), records in worker.log.partitions():
+            for record in records:
+                at = {"partition": number, "timestamp_ms": record.timestamp_ms}
+                await producer.send_and_wait(f"turned.{topic}", record.value, **at)
+    return connection
+
+
+async def test_an_input_is_the_one_that_was_folded_whatever_key_its_newest_journal_record_is_under(turned):
+    """The second of three keys: neither that of the genesis nor the current one. A mistyped offset was carried out."""
+    worker, folder = turned
+    turn(folder, "shuffler")
+    async with EmbeddedBroker() as broker:
+        connection = await on_a_broker(worker, broker)
+        planned = asyncio.to_thread(plan, connection, worker.system, worker.keys, ("reports", 0), 1200)
+        with pytest.raises(HushstreamError, match="got the log that was folded"):
+            await planned

@@ -5,6 +5,7 @@ An embedded broker, or the one whose address HUSHSTREAM_TEST_BOOTSTRAP names.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import uuid
 from collections.abc import AsyncIterator
@@ -25,6 +26,7 @@ from hushstream.engine.journal.marks import Mark, MarkSeal
 from hushstream.engine.journal.notes import FOREIGN, LOST, Note, NoteSeal
 from hushstream.ops.connection import Connection
 from hushstream.ops.losses import AcceptedLosses, LostInput, LostJournal, accepted_losses_async
+from hushstream.ops.repair import find
 from hushstream.ops.statement.statement import statement_of
 
 LOST_CONTEXTS = Note(LOST, ("contexts", 1), 5, 9, 1_700_000_000_000, 1_700_000_060_000)
@@ -121,3 +123,17 @@ async def test_what_was_trimmed_with_a_journal_is_said_to_be_unread(logs: Logs) 
         "none was found",
         f"not completely searched, as their first records were deleted: {journal}/1",
     ]
+
+
+async def test_a_record_that_may_have_replaced_a_mark_is_not_noted_before_its_loss_is_accepted(logs: Logs) -> None:
+    """A copy without record keys passes over what a note names, so the note would hide that a mark is lost."""
+    mark = Mark("bb", 3)
+    await logs.mark("shuffler", 0, mark)
+    await logs.put("marks-shuffler", 0, b"of nobody", mark_key("shuffler", 0, mark, "w"))
+    await logs.put("marks-shuffler", 0, b"of nobody", b"of nobody")
+    found = await asyncio.to_thread(find, logs.connection, logs.system, KEYS, ("shuffler",))
+    assert [(one.offset, one.stops) for one in found.records if one.size] == [(1, True), (2, False)]
+    assert [one.offset for one in found.to_note] == [2]
+    await logs.mark("shuffler", 0, Mark("bb", 3, 1, accepted=True))
+    found = await asyncio.to_thread(find, logs.connection, logs.system, KEYS, ("shuffler",))
+    assert [one.offset for one in found.to_note] == [1, 2]

@@ -80,8 +80,12 @@ class Repair:
 
     @property
     def to_note(self) -> tuple[Found, ...]:
-        """The foreign records of journals and among marks that no note names."""
-        return tuple(one for one in self.records if one.why in (_NOT_OURS, _NO_MARK) and not one.noted)
+        """The foreign records of journals and among marks that no note names.
+
+        One that may have replaced a mark is not among them while nobody has accepted that loss: where a copy of the
+        logs has no record keys, a note would hide it.
+        """
+        return tuple(one for one in self.records if one.why in (_NOT_OURS, _NO_MARK) and not (one.noted or one.stops))
 
     def as_json(self) -> dict[str, Any]:
         """Plain values under stable keys."""
@@ -230,8 +234,10 @@ async def _of_marks(
     read = await read_marks(
         place, reader, MarkSeal(system.config.deployment, role.name, home, make.mark_keys()), role.name
     )
+    lost = {offset for offset, _ in read.losses}
     found = [
-        Found(role.name, home, *place, *met, _NO_MARK, noted=is_noted(notes, place, met[0])) for met in read.foreign
+        Found(role.name, home, *place, *met, _NO_MARK, met[0] in lost, is_noted(notes, place, met[0]))
+        for met in read.foreign
     ]
     if read.missing:
         why = f"{read.missing}; `hushstream marks rebuild --role {role.name}`"

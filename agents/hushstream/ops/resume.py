@@ -153,9 +153,7 @@ async def _folded_by(
         return _Folded(name, 0, window, window and planned.end < planned.folded)
     if planned.end < upto:
         return _Folded(name, upto, window, True)
-    began = None if chain.genesis is None else make.of_journal(home, chain.genesis, resumed=True)
-    under = [machine] if began is None else [machine, began]
-    differs = [await _replaced(one, chain.newest, upto, reader, planned) for one in under]
+    differs = [await _replaced(one, chain.newest, upto, reader, planned) for one in make.under_each_key(home)]
     return _Folded(name, upto, window, all(differs))
 
 

@@ -120,7 +120,7 @@ class Health:
         self._metrics = metrics
         self._private = private_lag
         self._contact = BrokerContact(app)
-        self._darkness = StallTimer()
+        self._stalls = StallTimer()
         self._limited_log = RateLimitedLog(logger)
         self._out = False
 
@@ -136,7 +136,7 @@ class Health:
             published_state_age_seconds=_stepped(self._homes.published_age),
             state_disk_free_ratio=_free(self._datadir),
         )
-        self._darkness.keep(self._homes.drivers.keys())
+        self._stalls.keep(self._homes.drivers.keys())
         now = time.monotonic()
         for driver in drivers:
             self._show_dark(driver, ends, now)
@@ -154,7 +154,7 @@ class Health:
         if leading.source[0] in self._private:
             return
         end = max(leading.next_offset, ends(leading.source) or 0)
-        seconds = self._darkness.seconds(driver.partition, leading.low, end, now)
+        seconds = self._stalls.seconds(driver.partition, leading.low, end, now)
         self._metrics.dark(driver.partition, _stepped(seconds))
 
     def _log_contact(self, fetch_age_seconds: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -82,6 +82,16 @@ class MachineMaker:
                 raise
             return self(partition)
         return self.made(partition, RoleKeys(key, self.keys.ring(zone), self._others()))
+
+    def under_each_key(self, partition: int) -> Sequence[Machine]:
+        """The machine of a home partition under each key that is kept.
+
+        It is for those who have a journal record but not the state before it, which says which key is in force.
+        """
+        if self.role.key_zone is None:
+            return [self(partition)]
+        ring = self.keys.ring(self.role.key_zone)
+        return [self.made(partition, RoleKeys(key, ring, self._others())) for key in ring.kept()]
 
     def mark_keys(self) -> KeyRing:
         """The keys under which the marks of the role are sealed (`hushstream.agents.recovery.marks`)."""

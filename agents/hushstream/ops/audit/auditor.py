@@ -83,7 +83,7 @@ class Auditor:
     """
 
     def __init__(
-        self, settings: WorkerSettings, system: System, role: str, keys: KeySource, stretches: Sampling | None = None
+        self, settings: WorkerSettings, system: System, role: str, keys: KeySource, sampling: Sampling | None = None
     ) -> None:
         """Prepare.
 
@@ -92,7 +92,7 @@ class Auditor:
             system: the deployment.
             role: the role whose output is checked.
             keys: the keys of that role's zone.
-            stretches: draws the stretches of time that are checked; None checks all.
+            sampling: draws the stretches of time that are checked; None checks all.
 
         Raises:
             HushstreamError: the deployment has no such role, or a key is missing or cannot be used.
@@ -106,13 +106,13 @@ class Auditor:
         self._places = SnapshotStore(settings.model_copy(update={"role": f"{settings.role}-places"}), maker)
         self._snapshots = snapshots
         self._beginning = Beginning(system, self._role, self._work, snapshots, settings.resident_users)
-        self._stretches = stretches or Sampling(1.0)
+        self._sampling = sampling or Sampling(1.0)
         self._homes = range(system.homes(self._role))
         machines = {home: maker(home) for home in self._homes}
         self._inputs = {home: machine.inputs for home, machine in machines.items()}
         self._read = {home: (*machine.inputs, *machine.broadcasts) for home, machine in machines.items()}
         self.metrics = AuditMetrics(role)
-        self.metrics.sampled(self._stretches.share)
+        self.metrics.sampled(self._sampling.share)
         self._dropped_counts: Counter[Status] = Counter()
         """The counts of tallies of earlier followers, which were dropped."""
         self._reported: dict[int, int] = {}
@@ -207,7 +207,7 @@ class Auditor:
             ports = self.metrics.serve(settings)
         except OSError as error:
             raise WorkerError(f"metrics cannot be served: {error.strerror}") from error
-        said = power(self._stretches.share)
+        said = power(self._sampling.share)
         logger.info("auditor of %s: %s; %s", self._role.name, said, ports_named(ports))
 
     async def _check(self, reader: LogReader, stop: asyncio.Event, once: bool) -> None:
@@ -215,7 +215,7 @@ class Auditor:
         until = await self._bounds(reader) if once else None
         kept = time.monotonic()
         while not stop.is_set():
-            if not self._stretches.checks(time.time()):
+            if not self._sampling.checks(time.time()):
                 self._skip()
                 await _pause(stop, PAUSE_SECONDS)
                 continue
@@ -317,9 +317,9 @@ class Auditor:
 
     async def _fresh(self, home: int, bounds: Bounds, after: int) -> Follower | None:
         """Make a follower that begins after a journal offset; None if there is no state to begin with yet."""
-        share = self._stretches.share
+        share = self._sampling.share
         start = From.CHECKPOINT if share >= 1 and after < 0 else From.LAST_CHECKPOINT
-        until_ms = inf if share >= 1 else self._stretches.begin(time.time()) * 1000
+        until_ms = inf if share >= 1 else self._sampling.begin(time.time()) * 1000
         async with LogReader(self._settings) as reader:
             journal, states = (self._role.journal, home), (self._role.state.name, home)
             reader.open({one: bounds.lows[one] for one in (journal, states)})
@@ -413,7 +413,7 @@ class Auditor:
         content = json.loads(kept.state)
         self._dropped_counts = Counter({Status(status): count for status, count in content["counts"].items()})
         self._followed_to = {int(home): end for home, end in content["passed"].items()}
-        if self._stretches.share < 1:
+        if self._sampling.share < 1:
             return
         for home, at in content["homes"].items():
             place = Place(at["sequence"], bytes.fromhex(at["head"]), at["offset"])

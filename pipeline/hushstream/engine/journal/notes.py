@@ -5,7 +5,7 @@ role's zone. So nobody with write access to the topic alone can say that records
 For a role without a key, notes are made under the public key, as its journal is.
 
 There are two kinds of notes. `LOST`: input was deleted before it was folded, and the role goes on without it.
-`FOREIGN`: records of the role's own topic were written by nobody of the deployment.
+`FOREIGN`: records in the role's journal or among its marks were written by nobody of the deployment.
 """
 
 from __future__ import annotations

@@ -478,10 +478,7 @@ class HomeMachine(OwnsJournal, DeclaresFields):
 
     fields: ClassVar[Mapping[str, Field]] = {**OWN, "sharing": Inside({})}
     derived: ClassVar[Mapping[str, str]] = {
-        "system": FIXED,
-        "partition": FIXED,
-        "nodes": FIXED,
-        "state": FIXED,
+        **dict.fromkeys(("system", "inputs", "journal", "partition", "nodes", "state"), FIXED),
         "key": "the one in force of `keys`",
         "letters": "written under the key in force",
         "float_ties": "a count of this process alone",
@@ -495,6 +492,8 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         identity = Identity.of(system, "node", "predictions", partition)
         self.system = system
         self.partition = partition
+        self.inputs: tuple[TopicPartition, ...] = (("records", partition),)
+        self.journal = identity.journal
         self.nodes = system.nodes_of(partition)
         self.state = sharing.state
         self.sharing = sharing
@@ -521,14 +520,6 @@ class HomeMachine(OwnsJournal, DeclaresFields):
         """Whether a journal record was adopted that the inputs no longer reproduce; later ones may differ, too."""
         self._decoded: tuple[int, int, list[Incoming]] | None = None
         self.open_noise()
-
-    @property
-    def journal(self) -> TopicPartition:
-        return ("predictions", self.partition)
-
-    @property
-    def inputs(self) -> tuple[TopicPartition, ...]:
-        return (("records", self.partition),)
 
     @property
     def broadcasts(self) -> tuple[TopicPartition, ...]:
