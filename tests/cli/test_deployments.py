@@ -182,7 +182,9 @@ def test_what_follows_from_a_wrong_section_is_not_said_beside_it(refused, config
     assert line.endswith("features: expected 1 to 64 names with declarations, got a whole number\n")
 
 
-@pytest.mark.parametrize("content", [b"", b"- a\n", b"\xff\xfe\x00", b"text"])
+@pytest.mark.parametrize(
+    "content", [b"", b"- a\n", b"\xff\xfe\x00", b"text", b"items: &x\n  capacity: *x\n", b"a: " + 3000 * b"["]
+)
 def test_what_is_no_configuration_at_all_is_refused(refused, tmp_path, content):
     path = tmp_path / "shop.yaml"
     path.write_bytes(content)

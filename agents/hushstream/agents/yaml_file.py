@@ -18,7 +18,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """Read the keys and values of a file.
 
     Raises:
-        ConfigurationError: the file is missing, unreadable, not YAML, or has a key twice.
+        ConfigurationError: the file is missing, unreadable, not YAML, nested too deep, or has a key twice.
     """
     return read_yaml_lines(path)[0]
 
@@ -41,6 +41,10 @@ def read_yaml_lines(path: Path) -> tuple[dict[str, Any], KeyLines]:
         where = "" if mark is None else f", line {mark.line + 1}"
         got = "a key twice" if isinstance(error, _Twice) else "something else"
         raise ConfigurationError(f"{path}{where}: expected YAML with each key once, got {got}") from None
+    except RecursionError:
+        raise ConfigurationError(
+            f"{path}: expected sections of a few levels, got hundreds, or an alias (*) of the section that it is in"
+        ) from None
     except UnicodeDecodeError:
         raise ConfigurationError(f"{path}: expected readable UTF-8, got other bytes") from None
     except OSError as error:
