@@ -24,6 +24,7 @@ from hushstream.engine.declare.declaration import System
 from hushstream.engine.machine import spilling
 from hushstream.ops import rebuild, repair
 from hushstream.ops.check.checkpoints import From
+from hushstream.ops.check.findings import Status
 from hushstream.ops.check.verify import verify_live
 from hushstream.ops.connection import Connection
 from hushstream.schemas.errors import HushstreamError
@@ -425,7 +426,10 @@ class Disturbed:
 
     async def _verify(self, start: From) -> None:
         found = await asyncio.to_thread(verify_live, *self._deployed(), [self._subject.role], start)
-        assert not [finding for tally in found.tallies for finding in tally.findings], f"{self._name}: {found}"
+        # What an owner that was stopped appends late may continue a record before the checkpoint: nobody follows it.
+        passed = {Status.UNCHECKABLE} if start is From.CHECKPOINT else set()
+        findings = [finding for tally in found.tallies for finding in tally.findings if finding.status not in passed]
+        assert not findings, f"{self._name}: {findings}\n{found}"
         noted = {(note.source, note.low, note.high) for tally in found.tallies for note in tally.lost}
         assert noted == ({self._lost.records} if self._lost else set()), f"{self._name}: {found}"
 
