@@ -421,8 +421,8 @@ class Disturbed:
             until = self._same_until.get(home, len(values)) + 1
             assert found[:until] == values[:until], f"{self._name}: other bytes than without faults"
             if until < len(values):
-                following = slice(until, until + 1)
-                assert found[following] != values[following], f"{self._name}: what was lost changed nothing"
+                # A batch may take none of the input that lacks records: a later one then differs first.
+                assert found[until:] != values[until:], f"{self._name}: what was lost changed nothing"
 
     async def _verify(self, start: From) -> None:
         found = await asyncio.to_thread(verify_live, *self._deployed(), [self._subject.role], start)
