@@ -9,6 +9,7 @@ from typing import Any
 from hushstream.engine.records import TopicPartition
 from hushstream.schemas import codec
 from hushstream.schemas.codec import CodecError
+from hushstream.schemas.partitioning import partition_of
 
 Log = list[tuple[int, bytes]]
 
@@ -26,15 +27,15 @@ def without(frozen: Any, source: TopicPartition, low: int, high: int) -> Any:
     log = [*frozen.logs[source][:low], *[GONE] * (high - low), *frozen.logs[source][high:]]
     changed: dict[str, Any] = {"logs": {**frozen.logs, source: log}}
     if topic == "contexts":
-        left = _asked_for(value for _, value in log)
+        left = _asked_for((value for _, value in log), home, len(frozen.events))
         changed["events"] = {**frozen.events, home: [event for event in frozen.events[home] if event in left]}
     if topic in ("contexts", "clicks"):
         changed["dead"] = {**frozen.dead, home: max(0, frozen.dead[home] - (high - low))}
     return replace(frozen, **changed)
 
 
-def _asked_for(contexts: Iterable[bytes]) -> set[str]:
-    """The events of all contexts that can be read."""
+def _asked_for(contexts: Iterable[bytes], home: int, partitions: int) -> set[str]:
+    """The events of all contexts that can be read, of users whose home partition is ``home``; others are refused."""
     found: set[str] = set()
     for value in contexts:
         try:
@@ -42,7 +43,10 @@ def _asked_for(contexts: Iterable[bytes]) -> set[str]:
         except CodecError:
             continue
         if name == "Context":
-            found.add(fields["event_id"])
+            rows = [(fields["event_id"], fields["user"])]
         elif name == "ContextBatch":
-            found.update(fields["event_ids"])
+            rows = list(zip(fields["event_ids"], fields["users"], strict=True))
+        else:
+            continue
+        found.update(event for event, user in rows if partition_of(user, partitions) == home)
     return found
