@@ -95,7 +95,7 @@ SIZES: Mapping[str, tuple[int, int]] = {
     "abstract members of a base class": (6, 6),
     "files in the fullest folder": (16, 16),
     "code lines of the toy (meanarm)": (300, 300),
-    "code lines of the product": (71_064, 47_000),
+    "code lines of the product": (71_065, 47_000),
     "words of the README": (1_200, 1_200),
     "import layers of engine": (7, 7),
     "import layers of agents": (7, 7),

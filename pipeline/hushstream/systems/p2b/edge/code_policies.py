@@ -131,7 +131,8 @@ class UserLinUCB(LinUCB):
         _add(means, scores, scores)
         arms = scores.argmax(axis=1)
         tied = (scores == scores.max(axis=1, keepdims=True)).sum(axis=1)
-        return np.where(tied == 1, arms, -1).tolist()  # type: ignore[no-any-return]
+        alone: list[int] = np.where(tied == 1, arms, -1).tolist()
+        return alone
 
     def learned(self, state: UserState, context: Float32, arm: int, reward: float) -> UserState:
         """Learn one interaction; return the same state object, or its dense form, which replaces it."""
